@@ -89,8 +89,8 @@ func BenchmarkDecide(b *testing.B) {
 	w := newWorld(b, testSigner(b), 1<<40)
 	origin := Origin{Organization: w.origin.Organization, Actor: w.key.String(), RequestID: "r", Scope: IntegrityWrite}
 	c := w.registrar.Prepare(origin, w.key, KeyLimits{}, Declaration{
-		CompanyReference: "company-1", Source: "billing", DocumentReference: "a", Version: 1,
-		SHA256: sha256.Sum256([]byte("x")), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
+		VersionReference: VersionReference{"company-1", "billing", "a", 1},
+		SHA256:           sha256.Sum256([]byte("x")), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 	}, w.now)
 	for name, run := range map[string]func(*Needs, *State, time.Time) error{
 		"alone": func(n *Needs, s *State, now time.Time) error {

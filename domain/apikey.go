@@ -12,16 +12,14 @@ import (
 
 // APIKey is a credential of a member.
 type APIKey struct {
-	ID             KeyID
-	Organization   OrganizationID
-	Member         MemberID
-	Scopes         []Scope
-	Source         *string
-	Network        *string
-	MaxVersionStep *int32
-	CreatedAt      time.Time
-	ExpiresAt      time.Time
-	RevokedAt      *time.Time
+	ID           KeyID
+	Organization OrganizationID
+	Member       MemberID
+	Scopes       []Scope
+	KeyLimits
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	RevokedAt *time.Time
 }
 
 // Key lifetimes (contract section 1).
@@ -37,26 +35,25 @@ const MaxKeyOverlap = 30 * 24 * time.Hour
 // KeyLimits are the limits of an API key that a declaration is judged by. They are fixed when the key is made, so what
 // authentication has read still holds when the group decides.
 type KeyLimits struct {
-	Source         *string // the one source that the key may declare; nil: any
-	MaxVersionStep *int32  // how far above the document's highest version; nil: any
+	Source         *string `json:"source"`         // the one source that the key may declare; nil: any
+	Network        *string `json:"network"`        // from where it may be used, which authentication alone judges; nil: anywhere
+	MaxVersionStep *int32  `json:"maxVersionStep"` // how far above the document's highest version; nil: any
 }
 
 // KeyCreatedBody adds an API key. The secret itself is never stored.
 type KeyCreatedBody struct {
-	KeyID          KeyID     `json:"keyId"`
-	MemberID       MemberID  `json:"memberId"`
-	SecretSHA256   []byte    `json:"secretSha256"`
-	Scopes         []Scope   `json:"scopes"`
-	ExpiresAt      time.Time `json:"expiresAt"`
-	Source         *string   `json:"source"`
-	Network        *string   `json:"network"`
-	MaxVersionStep *int32    `json:"maxVersionStep"`
+	KeyID        KeyID     `json:"keyId"`
+	MemberID     MemberID  `json:"memberId"`
+	SecretSHA256 []byte    `json:"secretSha256"`
+	Scopes       []Scope   `json:"scopes"`
+	ExpiresAt    time.Time `json:"expiresAt"`
+	KeyLimits
 }
 
 func (b *KeyCreatedBody) apply(s *State, e *Event) error {
 	s.AddKey(APIKey{
-		ID: b.KeyID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, Source: b.Source, Network: b.Network,
-		MaxVersionStep: b.MaxVersionStep, CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt,
+		ID: b.KeyID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, KeyLimits: b.KeyLimits,
+		CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt,
 	})
 	return nil
 }
@@ -89,13 +86,11 @@ func (b *KeyRevokedBody) apply(s *State, e *Event) error {
 // CreateKey adds an API key of a member.
 type CreateKey struct {
 	Origin
-	Member         MemberID
-	Email          string // where Member is zero
-	Scopes         []Scope
-	Lifetime       time.Duration
-	Source         *string
-	Network        *string
-	MaxVersionStep *int32
+	Member   MemberID
+	Email    string // where Member is zero
+	Scopes   []Scope
+	Lifetime time.Duration
+	KeyLimits
 
 	id           KeyID
 	secretSHA256 [32]byte
@@ -131,20 +126,21 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := checkLifetime(c.Lifetime); err != nil {
 		return nil, err
 	}
-	if err := checkKeyLimits(c.Source, c.Network, c.MaxVersionStep); err != nil {
+	if err := c.check(); err != nil {
 		return nil, err
 	}
 	c.Outcome = APIKey{
-		ID: c.id, Organization: c.Organization, Member: member.ID, Scopes: c.Scopes, Source: c.Source, Network: c.Network,
-		MaxVersionStep: c.MaxVersionStep, CreatedAt: now, ExpiresAt: now.Add(c.Lifetime),
+		ID: c.id, Organization: c.Organization, Member: member.ID, Scopes: c.Scopes, KeyLimits: c.KeyLimits,
+		CreatedAt: now, ExpiresAt: now.Add(c.Lifetime),
 	}
-	return []Draft{{
-		Subject: c.id.String(),
-		Body: &KeyCreatedBody{
-			KeyID: c.id, MemberID: member.ID, SecretSHA256: c.secretSHA256[:], Scopes: c.Scopes, ExpiresAt: c.Outcome.ExpiresAt,
-			Source: c.Source, Network: c.Network, MaxVersionStep: c.MaxVersionStep,
-		},
-	}}, nil
+	return []Draft{c.Outcome.created(c.secretSHA256)}, nil
+}
+
+// created is the event that adds the key.
+func (k *APIKey) created(secretSHA256 [32]byte) Draft {
+	return Draft{Subject: k.ID.String(), Body: &KeyCreatedBody{
+		KeyID: k.ID, MemberID: k.Member, SecretSHA256: secretSHA256[:], Scopes: k.Scopes, ExpiresAt: k.ExpiresAt, KeyLimits: k.KeyLimits,
+	}}
 }
 
 // RevokeKey ends an API key for good.
@@ -233,13 +229,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 
 	successor := *former
 	successor.ID, successor.CreatedAt, successor.ExpiresAt = c.id, now, now.Add(c.Lifetime)
-	drafts := []Draft{{
-		Subject: c.id.String(),
-		Body: &KeyCreatedBody{
-			KeyID: c.id, MemberID: former.Member, SecretSHA256: c.secretSHA256[:], Scopes: former.Scopes, ExpiresAt: successor.ExpiresAt,
-			Source: former.Source, Network: former.Network, MaxVersionStep: former.MaxVersionStep,
-		},
-	}}
+	drafts := []Draft{successor.created(c.secretSHA256)}
 	var granted []CompanyID
 	if c.CopyGrants {
 		granted = s.grantedTo(c.Key)
@@ -289,18 +279,18 @@ func checkLifetime(lifetime time.Duration) error {
 	return nil
 }
 
-// checkKeyLimits refuses limits that could not be enforced as they stand.
-func checkKeyLimits(source, network *string, maxVersionStep *int32) error {
+// check refuses limits that could not be enforced as they stand.
+func (l KeyLimits) check() error {
 	var fields []FieldError
-	if source != nil && !ValidReference(*source) {
+	if l.Source != nil && !ValidReference(*l.Source) {
 		fields = append(fields, FieldError{Pointer: "/source", Code: strictjson.CodeFormat, Message: ReferenceRule})
 	}
-	if network != nil {
-		if canonical, err := ParseNetwork(*network); err != nil || canonical != *network {
+	if l.Network != nil {
+		if canonical, err := ParseNetwork(*l.Network); err != nil || canonical != *l.Network {
 			fields = append(fields, FieldError{Pointer: "/network", Code: strictjson.CodeFormat, Message: "must be a network in its canonical form, such as 192.0.2.0/24"})
 		}
 	}
-	if maxVersionStep != nil && *maxVersionStep < 1 {
+	if l.MaxVersionStep != nil && *l.MaxVersionStep < 1 {
 		fields = append(fields, FieldError{Pointer: "/maxVersionStep", Code: strictjson.CodeRange, Message: "must be at least 1"})
 	}
 	if fields != nil {

@@ -93,7 +93,7 @@ func TestKeyLimitsAreChecked(t *testing.T) {
 		w := newWorld(t, signer, 1)
 		source, network, step := "not a reference", "192.0.2.1/24", int32(0)
 		c, _ := NewCreateKey(CreateKey{
-			Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: time.Hour, Source: &source, Network: &network, MaxVersionStep: &step,
+			Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: time.Hour, KeyLimits: KeyLimits{&source, &network, &step},
 		}, w.now)
 		_, err := c.Decide(w.state, w.now)
 		var refused *Error

@@ -145,7 +145,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 		return nil, Refuse(InvalidState, "This artifact has %d versions and may have no more; register a new artifact.", artifact.Latest)
 	}
 	period := PeriodOf(now)
-	limit, used := s.plans.Of(o.Plan, o.Internal).RegistrationsPerMonth, s.registrations[registrationKey{c.Organization, period}]
+	limit, used := s.plans.Of(o.Plan, o.Internal).RegistrationsPerMonth, s.registrations[monthKey{c.Organization, period}]
 	credit, err := RegistrationRoom(o.Plan, limit, used, s.account(c.Organization).Credits, period, now)
 	if err != nil {
 		return nil, err
@@ -161,8 +161,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 		b.FileName = new(c.fileName.Ref())
 	}
 	if days := s.account(c.Organization).RetentionDays; c.Stored && days > 0 {
-		until := now.AddDate(0, 0, int(days))
-		b.RetainUntil = &until
+		b.RetainUntil = new(now.AddDate(0, 0, int(days)))
 	}
 	results, elapsed := c.Analysis.with(duplicateResult(s.contents[ContentNeed{c.Organization, c.Content.SHA256}]))
 	a := AnalysisCompletedBody{
@@ -251,7 +250,7 @@ func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
 	if b.Credit {
 		s.account(e.Organization).Credits--
 	} else {
-		s.registrations[registrationKey{e.Organization, b.Period}]++
+		s.registrations[monthKey{e.Organization, b.Period}]++
 	}
 	return nil
 }

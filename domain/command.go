@@ -66,12 +66,9 @@ type CompanyNeed struct {
 
 // DeclarationNeed names a version with its document, company, the company's usage and the key's grant.
 type DeclarationNeed struct {
-	Organization      OrganizationID
-	Key               KeyID
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
+	Organization OrganizationID
+	Key          KeyID
+	VersionReference
 }
 
 // RecordNeed names a version by its public id, with its document, company and the key's grant.

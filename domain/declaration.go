@@ -67,14 +67,7 @@ func ReadVersionReference(o *strictjson.Object) VersionReference {
 // ReadDeclaration reads and normalizes a declaration. What is wrong is in the
 // object's problems; the declaration is good only without any.
 func ReadDeclaration(o *strictjson.Object) Declaration {
-	v := ReadVersionReference(o)
-	d := Declaration{
-		CompanyReference:  v.CompanyReference,
-		Source:            v.Source,
-		DocumentReference: v.DocumentReference,
-		Version:           v.Version,
-		SizeBytes:         o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
-	}
+	d := Declaration{VersionReference: ReadVersionReference(o), SizeBytes: o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required)}
 	if previous := o.NullableInt("previousVersion", 1, MaxVersion, strictjson.Optional); previous != nil {
 		v := int32(*previous)
 		d.PreviousVersion = &v
@@ -108,25 +101,22 @@ func ReadDeclaration(o *strictjson.Object) Declaration {
 
 // Declaration is what an origin system says about one version, already normalized (contract section 3).
 type Declaration struct {
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
-	PreviousVersion   *int32
-	SHA256            [32]byte
-	SizeBytes         int64
-	MimeType          string
-	GeneratedAt       string // normalized to UTC
+	VersionReference
+	PreviousVersion *int32
+	SHA256          [32]byte
+	SizeBytes       int64
+	MimeType        string
+	GeneratedAt     string // normalized to UTC
 	// ReservationID is the public id of the version's reservation, where the origin names one.
 	ReservationID *PublicID
 }
 
 // VersionReference names a version as its origin does, within an organization.
 type VersionReference struct {
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
+	CompanyReference  string `json:"companyReference"`
+	Source            string `json:"source"`
+	DocumentReference string `json:"documentReference"`
+	Version           int32  `json:"version"`
 }
 
 // conflict compares a declaration with the accepted one of the same version.
@@ -197,8 +187,7 @@ func (u Usage) Remaining() *int64 {
 	if u.Limit == nil {
 		return nil
 	}
-	left := max(0, *u.Limit-u.Used)
-	return &left
+	return new(max(0, *u.Limit-u.Used))
 }
 
 // Prepare makes a Register of a declaration that arrived at receivedAt, signed with the public id of the reservation
@@ -245,12 +234,9 @@ func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, d
 func (c *Register) DatedAt() time.Time { return c.receivedAt }
 
 func (c *Register) Need(n *Needs) {
-	d := &c.Declaration
-	n.Declarations = append(n.Declarations, DeclarationNeed{
-		c.Organization, c.Key, d.CompanyReference, d.Source, d.DocumentReference, d.Version,
-	})
-	if d.ReservationID != nil {
-		n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: *d.ReservationID})
+	n.Declarations = append(n.Declarations, DeclarationNeed{c.Organization, c.Key, c.Declaration.VersionReference})
+	if id := c.Declaration.ReservationID; id != nil {
+		n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: *id})
 	}
 }
 
@@ -318,8 +304,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 func (c *Register) body(document DocumentID, reserved *Version, period Period) *RecordRegisteredBody {
 	d := &c.Declaration
 	b := &RecordRegisteredBody{
-		RecordID: c.recordID, DocumentID: document, CompanyReference: d.CompanyReference, Source: d.Source,
-		DocumentReference: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
+		RecordID: c.recordID, DocumentID: document, VersionReference: d.VersionReference, PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
 		Salt: c.salt, Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
 	}
 	if reserved != nil && reserved.PublicID != c.publicID {

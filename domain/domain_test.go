@@ -180,10 +180,10 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&OrganizationCreatedBody{Name: ref, Plan: "gratis", PerMinute: &limit},
 		&PlanChangedBody{Plan: "internal", Internal: true},
 		&LimitsChangedBody{UnfinalizedLimit: &limit}, &LimitsChangedBody{},
-		&VersionReservedBody{DocumentID: document, CompanyReference: "c", Source: source, DocumentReference: "d", Version: 7, PublicID: PublicID{1}, ExpiresAt: noon(), Renewed: true},
+		&VersionReservedBody{DocumentID: document, VersionReference: VersionReference{"c", source, "d", 7}, PublicID: PublicID{1}, ExpiresAt: noon(), Renewed: true},
 		&MemberAddedBody{MemberID: member, Email: ref, Role: Owner},
 		&MemberChangedBody{MemberID: member, Role: Viewer, Status: MemberEnded},
-		&KeyCreatedBody{KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(), Source: &source},
+		&KeyCreatedBody{KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(), KeyLimits: KeyLimits{Source: &source}},
 		&KeyRevokedBody{KeyID: key},
 		&CompanyCreatedBody{Reference: "c"},
 		&AccessChangedBody{KeyID: key, Enabled: true},
@@ -228,15 +228,14 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 	f.Fuzz(func(t *testing.T, company, source, document string, version, previous int32, actor, request string) {
 		valid := func(s string) string { return strings.ToValidUTF8(s, "?") }
 		w := Registrar{Issuer: "https://ledger.example", Signer: signer}
-		d := Declaration{CompanyReference: valid(company), Source: valid(source), DocumentReference: valid(document), Version: version, MimeType: "a/b", GeneratedAt: "2026-11-20T09:00:00Z"}
+		d := Declaration{VersionReference: VersionReference{valid(company), valid(source), valid(document), version}, MimeType: "a/b", GeneratedAt: "2026-11-20T09:00:00Z"}
 		if previous > 0 {
 			d.PreviousVersion = &previous
 		}
 		organization := NewOrganizationID(noon(), 0)
 		c := w.Prepare(Origin{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
 		b := &RecordRegisteredBody{
-			RecordID: c.recordID, DocumentID: c.documentID, CompanyReference: d.CompanyReference, Source: d.Source, DocumentReference: d.DocumentReference,
-			Version: d.Version, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
+			RecordID: c.recordID, DocumentID: c.documentID, VersionReference: d.VersionReference, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
 			KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
 		}
 		data := b.appendCanonical(nil)

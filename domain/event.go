@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"integrityledger/domain/evidence"
 )
@@ -63,13 +63,10 @@ func (e *Event) LeafOf(payload []byte) []byte {
 	b = append(b, e.Data...)
 	b = appendMember(b, `,"organization":`, e.Organization.String())
 	b = appendMember(b, `,"requestId":`, e.RequestID)
-	b = append(b, `,"sequence":`...)
-	b = evidence.AppendInt(b, e.Sequence)
+	b = appendInt(b, `,"sequence":`, e.Sequence)
 	b = appendMember(b, `,"subject":`, e.Subject)
-	b = append(b, `,"v":`...)
-	b = evidence.AppendInt(b, int64(e.V))
-	b = append(b, '}')
-	body := sha256.Sum256(b)
+	b = appendInt(b, `,"v":`, int64(e.V))
+	body := sha256.Sum256(append(b, '}'))
 
 	leaf := make([]byte, 0, 420)
 	leaf = append(leaf, `{"bodySha256":"`...)
@@ -81,9 +78,7 @@ func (e *Event) LeafOf(payload []byte) []byte {
 	leaf = append(leaf, `,"payloadSha256":`...)
 	if payload != nil {
 		sum := sha256.Sum256(payload)
-		leaf = append(leaf, '"')
-		leaf = hex.AppendEncode(leaf, sum[:])
-		leaf = append(leaf, '"')
+		leaf = append(hex.AppendEncode(append(leaf, '"'), sum[:]), '"')
 	} else {
 		leaf = append(leaf, "null"...)
 	}
@@ -218,25 +213,35 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	if err := json.Unmarshal(data, body); err != nil {
 		return nil, fmt.Errorf("event %s: %w", t, err)
 	}
-	if derived, ok := body.(interface{ derive() error }); ok { // members that are no data of their own
-		if err := derived.derive(); err != nil {
-			return nil, fmt.Errorf("event %s: %w", t, err)
+	if r, ok := body.(*RecordRegisteredBody); ok {
+		var err error
+		if r.Record, err = evidence.ParseRecordPayload(r.Payload); err != nil {
+			return nil, fmt.Errorf("event %s: payload: %w", t, err)
 		}
 	}
 	return body, nil
 }
 
-// appendCanonical appends the RFC 8785 form of a body. The two bodies of the hot path write it by hand.
+// appendMember appends what is before a text, and the text.
+func appendMember(dst []byte, before, text string) []byte {
+	return evidence.AppendString(append(dst, before...), text)
+}
+
+func appendInt(dst []byte, before string, n int64) []byte {
+	return evidence.AppendInt(append(dst, before...), n)
+}
+
+// appendCanonical appends the RFC 8785 form of a body. A registration, which is the hot path, writes it by hand.
 func appendCanonical(dst []byte, body Body) ([]byte, error) {
-	if hot, ok := body.(interface{ appendCanonical(dst []byte) []byte }); ok {
-		return hot.appendCanonical(dst), nil
+	if r, ok := body.(*RecordRegisteredBody); ok {
+		return r.appendCanonical(dst), nil
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("encode event: %w", err)
 	}
-	canonical, err := jcs.Transform(text)
-	if err != nil {
+	canonical := jsontext.Value(text)
+	if err := canonical.Canonicalize(); err != nil {
 		return nil, fmt.Errorf("canonical form of event: %w", err)
 	}
 	return append(dst, canonical...), nil

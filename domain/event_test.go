@@ -121,6 +121,9 @@ func fill(v reflect.Value, n *byte) {
 		for i := range v.NumField() {
 			switch f := v.Type().Field(i); {
 			case f.Tag.Get("json") == "-": // no data of its own
+			case f.Anonymous: // whose members are the body's
+				*n--
+				fill(v.Field(i), n)
 			case f.Name == "Payload" && f.Type.Kind() == reflect.Slice:
 				v.Field(i).SetBytes([]byte(`{"a":1}`))
 			default:

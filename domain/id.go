@@ -117,11 +117,8 @@ func newShardID[I ID[K], K kind](now time.Time, shard Shard) I {
 func ParseID[I ID[K], K kind](s string) (I, error) {
 	var k K
 	suffix, ok := strings.CutPrefix(s, k.prefix()+"_")
-	if !ok || len(suffix) != 26 {
-		return I{}, fmt.Errorf("must be an id of the form %s_ and 26 characters", k.prefix())
-	}
 	raw, err := typeid.Decode(suffix)
-	if err != nil || typeid.Encode([16]byte(raw)) != suffix {
+	if !ok || err != nil || typeid.Encode([16]byte(raw)) != suffix {
 		return I{}, fmt.Errorf("must be an id of the form %s_ and 26 characters", k.prefix())
 	}
 	return I(raw), nil

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -171,23 +172,16 @@ func checkSubset(pointer string, scopes, all []Scope) error {
 	if len(scopes) == 0 {
 		return InvalidMember(pointer, "RANGE", "must name at least one scope")
 	}
+	var names []string
+	for _, scope := range all {
+		names = append(names, string(scope))
+	}
 	for _, scope := range scopes {
-		if !slices.Contains(all, scope) {
-			return InvalidMember(pointer, "UNKNOWN", "must be among "+scopeList(all))
+		if !slices.Contains(names, string(scope)) {
+			return InvalidMember(pointer, "UNKNOWN", "must be among "+strings.Join(names, ", "))
 		}
 	}
 	return nil
-}
-
-func scopeList(scopes []Scope) string {
-	text := ""
-	for i, scope := range scopes {
-		if i > 0 {
-			text += ", "
-		}
-		text += string(scope)
-	}
-	return text
 }
 
 // RedeemLink ties an OAuth subject to the member of a link, with the scopes that were consented to. The subject must have

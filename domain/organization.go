@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -152,13 +153,13 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := s.checkPlan(after.Plan, after.PerMinute); err != nil {
 		return nil, err
 	}
-	drafts := []Draft{{Subject: c.Organization.String(), Body: &after}}
-	period := PeriodOf(now)
-	used := s.Used(UsageKey{c.Organization, period, CompanyID{}})
-	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Of(after.Plan, after.Internal).VersionsPerMonth)...)
-	registered := s.registrations[registrationKey{c.Organization, period}]
-	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Of(after.Plan, after.Internal).RegistrationsPerMonth)...)
-	return append(drafts, s.warnOfRequests(o, period, s.plans.Of(after.Plan, after.Internal).RequestsPerMonth, now)...), nil
+	plan, period := s.plans.Of(after.Plan, after.Internal), PeriodOf(now)
+	return slices.Concat(
+		[]Draft{{Subject: c.Organization.String(), Body: &after}},
+		o.warn(VersionsAllowance, period, s.Used(UsageKey{c.Organization, period, CompanyID{}}), plan.VersionsPerMonth),
+		o.warn(RegistrationsAllowance, period, s.registrations[monthKey{c.Organization, period}], plan.RegistrationsPerMonth),
+		s.warnOfRequests(o, period, plan.RequestsPerMonth, now),
+	), nil
 }
 
 func (s *State) checkPlan(plan string, perMinute *int32) error {

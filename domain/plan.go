@@ -158,27 +158,21 @@ const (
 	RegistrationsAllowance                  // registrations of artifacts; credits are not part of it
 )
 
-// Allowances lists all of them.
-func Allowances() [allowanceCount]Allowance {
-	return [allowanceCount]Allowance{VersionsAllowance, RequestsAllowance, RegistrationsAllowance}
-}
+var allowanceNames = [allowanceCount]string{"versions", "requests", "registrations"}
 
-func (a Allowance) String() string {
-	return [allowanceCount]string{"versions", "requests", "registrations"}[a]
-}
+func (a Allowance) String() string { return allowanceNames[a] }
 
 // MarshalText writes the name.
 func (a Allowance) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText reads the name.
 func (a *Allowance) UnmarshalText(text []byte) error {
-	for _, known := range Allowances() {
-		if known.String() == string(text) {
-			*a = known
-			return nil
-		}
+	i := slices.Index(allowanceNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("the allowance must be one of %v", allowanceNames)
 	}
-	return fmt.Errorf("the allowance must be one of %v", Allowances())
+	*a = Allowance(i)
+	return nil
 }
 
 // Warnings is what an organization was warned of in the last month that had a warning of an allowance; nil is not
@@ -251,14 +245,9 @@ type RequestUsage struct {
 	Limits    [warningCount]*int64
 }
 
-type requestKey struct {
-	organization OrganizationID
-	period       Period
-}
-
 // AddRequests loads what was counted in a month.
 func (s *State) AddRequests(o OrganizationID, p Period, u RequestUsage) {
-	s.requests[requestKey{o, p}] = u
+	s.requests[monthKey{o, p}] = u
 }
 
 // AddWarnings loads what an organization that was loaded before was warned of.
@@ -296,7 +285,7 @@ func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
 // reached of limit, the allowance from now on. A month before the last warning gets none; the present one is before it
 // only after a ClockReset.
 func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time) []Draft {
-	given, u := o.Warned[RequestsAllowance], s.requests[requestKey{o.ID, period}]
+	given, u := o.Warned[RequestsAllowance], s.requests[monthKey{o.ID, period}]
 	if given.Period > period && period != PeriodOf(now) {
 		return nil
 	}

@@ -170,8 +170,8 @@ func (w *world) register(document string, version int32, content string, reserva
 		prepare = w.registrar.PrepareUnsigned
 	}
 	c := prepare(w.origin, w.key, w.limits, Declaration{
-		CompanyReference: "company-1", Source: "billing", DocumentReference: document, Version: version,
-		SHA256: sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
+		VersionReference: VersionReference{"company-1", "billing", document, version},
+		SHA256:           sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 		ReservationID: reservation,
 	}, w.now)
 	return c, w.execute(c)

@@ -60,8 +60,7 @@ type Reserve struct {
 }
 
 func (c *Reserve) Need(n *Needs) {
-	v := c.Version
-	n.Declarations = append(n.Declarations, DeclarationNeed{c.Organization, c.Key, v.CompanyReference, v.Source, v.DocumentReference, v.Version})
+	n.Declarations = append(n.Declarations, DeclarationNeed{c.Organization, c.Key, c.Version})
 	n.Pending = append(n.Pending, c.Organization)
 }
 
@@ -73,10 +72,7 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &VersionReservedBody{
-		DocumentID: c.documentID.draw(now), CompanyReference: company.Reference, Source: v.Source, DocumentReference: v.DocumentReference,
-		Version: v.Version, PublicID: c.PublicID, ExpiresAt: now.Add(ReservationLife),
-	}
+	b := &VersionReservedBody{DocumentID: c.documentID.draw(now), VersionReference: v, PublicID: c.PublicID, ExpiresAt: now.Add(ReservationLife)}
 	var known *Version
 	if document := s.Document(company.ID, v.Source, v.DocumentReference); document != nil {
 		b.DocumentID = document.ID
@@ -162,14 +158,11 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Ve
 
 // VersionReservedBody gives a version its public id before it is registered, or renews that.
 type VersionReservedBody struct {
-	DocumentID        DocumentID `json:"documentId"`
-	CompanyReference  string     `json:"companyReference"`
-	Source            string     `json:"source"`
-	DocumentReference string     `json:"documentReference"`
-	Version           int32      `json:"version"`
-	PublicID          PublicID   `json:"publicId"`
-	ExpiresAt         time.Time  `json:"expiresAt"`
-	Renewed           bool       `json:"renewed"` // the version was reserved before
+	DocumentID DocumentID `json:"documentId"`
+	VersionReference
+	PublicID  PublicID  `json:"publicId"`
+	ExpiresAt time.Time `json:"expiresAt"`
+	Renewed   bool      `json:"renewed"` // the version was reserved before
 }
 
 func (b *VersionReservedBody) apply(s *State, e *Event) error {

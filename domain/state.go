@@ -19,7 +19,7 @@ type State struct {
 	members       map[MemberID]*Member
 	keys          map[KeyID]*APIKey
 	companies     map[CompanyID]*Company
-	references    map[companyKey]*Company
+	references    map[CompanyNeed]*Company
 	grants        map[grantKey]bool
 	documents     map[documentKey]*Document
 	versions      map[versionKey]*Version
@@ -34,10 +34,10 @@ type State struct {
 	webhooks   map[WebhookID]*Webhook
 	authorized map[CompanyID]map[WebhookID]bool
 	links      map[LinkID]*OAuthLink
-	requests   map[requestKey]RequestUsage
+	requests   map[monthKey]RequestUsage
 
 	accounts         map[OrganizationID]*CertificationAccount
-	registrations    map[registrationKey]int64 // out of the month's allowance
+	registrations    map[monthKey]int64 // out of the month's allowance
 	artifacts        map[ArtifactID]*Artifact
 	artifactVersions map[ArtifactVersionID]*ArtifactVersion
 	certificates     map[PublicID]*Certificate
@@ -46,11 +46,6 @@ type State struct {
 	// Words that are not erased, where they were loaded or came into being.
 	titles map[ArtifactVersionID]Text
 	names  map[OrganizationID]Text
-}
-
-type companyKey struct {
-	organization OrganizationID
-	reference    string
 }
 
 type grantKey struct {
@@ -81,7 +76,7 @@ type CertificationAccount struct {
 	Credits       int64 // registrations left of file credit packs
 }
 
-type registrationKey struct {
+type monthKey struct {
 	organization OrganizationID
 	period       Period
 }
@@ -94,7 +89,7 @@ func NewState(plans Plans) *State {
 		members:       map[MemberID]*Member{},
 		keys:          map[KeyID]*APIKey{},
 		companies:     map[CompanyID]*Company{},
-		references:    map[companyKey]*Company{},
+		references:    map[CompanyNeed]*Company{},
 		grants:        map[grantKey]bool{},
 		documents:     map[documentKey]*Document{},
 		versions:      map[versionKey]*Version{},
@@ -104,10 +99,10 @@ func NewState(plans Plans) *State {
 		webhooks:      map[WebhookID]*Webhook{},
 		authorized:    map[CompanyID]map[WebhookID]bool{},
 		links:         map[LinkID]*OAuthLink{},
-		requests:      map[requestKey]RequestUsage{},
+		requests:      map[monthKey]RequestUsage{},
 
 		accounts:         map[OrganizationID]*CertificationAccount{},
-		registrations:    map[registrationKey]int64{},
+		registrations:    map[monthKey]int64{},
 		artifacts:        map[ArtifactID]*Artifact{},
 		artifactVersions: map[ArtifactVersionID]*ArtifactVersion{},
 		certificates:     map[PublicID]*Certificate{},
@@ -136,7 +131,7 @@ func (s *State) AddWebhook(w Webhook)           { addOnce(s.webhooks, w.ID, w) }
 func (s *State) AddLink(l OAuthLink)            { addOnce(s.links, l.ID, l) }
 
 func (s *State) AddCompany(c Company) {
-	s.references[companyKey{c.Organization, c.Reference}] = addOnce(s.companies, c.ID, c)
+	s.references[CompanyNeed{c.Organization, c.Reference}] = addOnce(s.companies, c.ID, c)
 }
 
 // AddGrant loads whether a key may use a company.
@@ -184,7 +179,7 @@ func (s *State) AddAccount(id OrganizationID, a CertificationAccount) {
 
 // AddRegistrations loads how many registrations of a month were used.
 func (s *State) AddRegistrations(id OrganizationID, period Period, used int64) {
-	s.registrations[registrationKey{id, period}] = used
+	s.registrations[monthKey{id, period}] = used
 }
 
 // AddArtifact returns the one object that stands for the artifact; its versions and certificates point to it.
@@ -219,7 +214,7 @@ func (s *State) Key(id KeyID) *APIKey                         { return s.keys[id
 
 // CompanyByReference finds a company of an organization.
 func (s *State) CompanyByReference(o OrganizationID, reference string) *Company {
-	return s.references[companyKey{o, reference}]
+	return s.references[CompanyNeed{o, reference}]
 }
 
 // Granted reports whether a key may use a company.

@@ -60,8 +60,7 @@ func (e *Event) optionalText(ref *TextRef) *Text {
 	if ref == nil {
 		return nil
 	}
-	text := e.text(*ref)
-	return &text
+	return new(e.text(*ref))
 }
 
 // TypesWithTexts are the types of events that name texts.

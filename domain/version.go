@@ -69,19 +69,16 @@ const (
 
 // Record is an accepted version as its organization sees it.
 type Record struct {
-	ID                RecordID
-	PublicID          PublicID
-	SHA256            string
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
-	PreviousVersion   *int32
-	SizeBytes         int64
-	MimeType          string
-	GeneratedAt       string
-	ReceivedAt        time.Time
-	Status            Status
+	ID       RecordID
+	PublicID PublicID
+	SHA256   string
+	VersionReference
+	PreviousVersion *int32
+	SizeBytes       int64
+	MimeType        string
+	GeneratedAt     string
+	ReceivedAt      time.Time
+	Status          Status
 	// SupersededByVersion is the document's highest accepted version; nil on that one.
 	SupersededByVersion *int32
 	RevokedAt           *time.Time
@@ -90,9 +87,8 @@ type Record struct {
 // Record shows an accepted version; its document must be set.
 func (v *Version) Record(companyReference string) Record {
 	r := Record{
-		ID: v.RecordID, PublicID: v.PublicID, SHA256: hex.EncodeToString(v.SHA256[:]), CompanyReference: companyReference,
-		Source: v.Document.Source, DocumentReference: v.Document.Reference, Version: v.Version,
-		PreviousVersion: v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt,
+		ID: v.RecordID, PublicID: v.PublicID, SHA256: hex.EncodeToString(v.SHA256[:]),
+		VersionReference: VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version}, PreviousVersion: v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt,
 		ReceivedAt: v.ReceivedAt, Status: v.Status(), RevokedAt: v.RevokedAt,
 	}
 	if highest := v.Document.Highest; highest != v.Version {
@@ -103,13 +99,10 @@ func (v *Version) Record(companyReference string) Record {
 
 // RecordRegisteredBody is the declaration of one version with its signed payload.
 type RecordRegisteredBody struct {
-	RecordID          RecordID   `json:"recordId"`
-	DocumentID        DocumentID `json:"documentId"`
-	CompanyReference  string     `json:"companyReference"`
-	Source            string     `json:"source"`
-	DocumentReference string     `json:"documentReference"`
-	Version           int32      `json:"version"`
-	PreviousVersion   *int32     `json:"previousVersion"`
+	RecordID   RecordID   `json:"recordId"`
+	DocumentID DocumentID `json:"documentId"`
+	VersionReference
+	PreviousVersion *int32 `json:"previousVersion"`
 	// Reserved says that this finalizes a reservation of the version. False is not written, so that the data of all
 	// other registrations has no such member.
 	Reserved  bool   `json:"reserved"`
@@ -132,16 +125,6 @@ type RecordSupersededBody struct {
 
 // apply changes nothing: which version is current follows from the document's highest.
 func (*RecordSupersededBody) apply(*State, *Event) error { return nil }
-
-// appendCanonical is on the hot path, so the form is written by hand.
-func (b *RecordSupersededBody) appendCanonical(dst []byte) []byte {
-	dst = append(dst, `{"byVersion":`...)
-	dst = evidence.AppendInt(dst, int64(b.ByVersion))
-	dst = appendMember(dst, `,"documentId":`, b.DocumentID.String())
-	dst = append(dst, `,"version":`...)
-	dst = evidence.AppendInt(dst, int64(b.Version))
-	return append(dst, '}')
-}
 
 // RecordRevokedBody revokes one version.
 type RecordRevokedBody struct {
@@ -191,11 +174,6 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// appendMember appends what is before a text, and the text.
-func appendMember(dst []byte, before, text string) []byte {
-	return evidence.AppendString(append(dst, before...), text)
-}
-
 // appendCanonical is on the hot path, so the form is written by hand.
 func (b *RecordRegisteredBody) appendCanonical(dst []byte) []byte {
 	dst = appendMember(dst, `{"companyReference":`, b.CompanyReference)
@@ -205,11 +183,10 @@ func (b *RecordRegisteredBody) appendCanonical(dst []byte) []byte {
 	dst = append(dst, `,"payload":`...)
 	dst = append(dst, b.Payload...)
 	dst = appendMember(dst, `,"period":`, b.Period.String())
-	dst = append(dst, `,"previousVersion":`...)
 	if b.PreviousVersion == nil {
-		dst = append(dst, "null"...)
+		dst = append(dst, `,"previousVersion":null`...)
 	} else {
-		dst = evidence.AppendInt(dst, int64(*b.PreviousVersion))
+		dst = appendInt(dst, `,"previousVersion":`, int64(*b.PreviousVersion))
 	}
 	dst = appendMember(dst, `,"recordId":`, b.RecordID.String())
 	if b.Reserved {
@@ -219,17 +196,7 @@ func (b *RecordRegisteredBody) appendCanonical(dst []byte) []byte {
 	dst = appendMember(dst, `,"signature":`, b.Signature)
 	dst = appendMember(dst, `,"source":`, b.Source)
 	dst = appendMember(dst, `,"status":`, string(b.Status))
-	dst = append(dst, `,"version":`...)
-	dst = evidence.AppendInt(dst, int64(b.Version))
-	return append(dst, '}')
-}
-
-// derive reads the payload, which must be a record's.
-func (b *RecordRegisteredBody) derive() (err error) {
-	if b.Record, err = evidence.ParseRecordPayload(b.Payload); err != nil {
-		return fmt.Errorf("payload: %w", err)
-	}
-	return nil
+	return append(appendInt(dst, `,"version":`, int64(b.Version)), '}')
 }
 
 // References are what the payload's referencesSha256 commits to.
@@ -254,7 +221,7 @@ func (b *RecordRegisteredBody) Registered(d *Document) (Version, error) {
 		Document: d, Version: b.Version, PublicID: publicID, RecordID: b.RecordID, PreviousVersion: b.PreviousVersion,
 		SizeBytes: b.Record.SizeBytes, MimeType: b.Record.MimeType, GeneratedAt: b.Record.GeneratedAt, ReceivedAt: received,
 	}
-	if n, err := hex.Decode(v.SHA256[:], []byte(b.Record.SHA256)); err != nil || n != len(v.SHA256) {
+	if v.SHA256, ok = ParseSHA256(b.Record.SHA256); !ok {
 		return Version{}, fmt.Errorf("payload sha256 is not 64 hexadecimal characters")
 	}
 	return v, nil

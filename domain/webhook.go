@@ -318,8 +318,7 @@ func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 func (w *Webhook) updated() *WebhookUpdatedBody {
 	b := &WebhookUpdatedBody{WebhookID: w.ID, URL: w.URL.Ref(), Types: w.Types.Types(), Status: w.Status}
 	if w.Description != nil && w.Description.Body != "" {
-		ref := w.Description.Ref()
-		b.Description = &ref
+		b.Description = new(w.Description.Ref())
 	}
 	return b
 }

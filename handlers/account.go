@@ -72,8 +72,7 @@ func (s *server) usage(r *http.Request) (any, error) {
 	return wire.Allowance{
 		Plan: u.Plan, Period: u.Total.Period,
 		Organization: wire.MonthlyUsage{
-			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
-			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
+			Quota: viewAllowance(u.Total), Unlimited: u.Total.Limit == nil, ResetsAt: evidence.FormatTime(u.Total.Period.End()),
 		},
 		Companies: each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
 		Warnings:  viewWarnings(u.Warnings),
@@ -90,11 +89,9 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 	c := callOf(r)
 	q := newQuery(r)
 	period := domain.PeriodOf(c.start)
-	if text, given := q.text("period", strictjson.Optional); given {
-		if err := period.UnmarshalText([]byte(text)); err != nil || period.String() != text {
-			q.problem("period", strictjson.CodeFormat, "must be a month such as 2026-11")
-		}
-	}
+	q.match("period", strictjson.Optional, func(text string) bool {
+		return period.UnmarshalText([]byte(text)) == nil && period.String() == text
+	}, "must be a month such as 2026-11")
 	limit := q.limit()
 	var after *query.UsageCursor
 	q.cursor("after", func(text string) bool {
@@ -118,7 +115,7 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 		Entries: each(page.Entries, func(e query.FeedEvent) wire.UsageEntry {
 			return wire.UsageEntry{
 				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
-				CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
+				VersionReference: viewVersion(e, e.CompanyReference),
 			}
 		}),
 	}

@@ -247,12 +247,16 @@ func newSingles(closing <-chan struct{}) *fairSemaphore {
 	return s
 }
 
-// admitSingle waits until the organization may have one more single command under way.
-func (s *server) admitSingle(ctx context.Context, c *call) (release func(), err error) {
-	if release, err = s.singles.acquire(ctx, c.access.Organization, 1); err != nil {
-		return nil, eventstore.QueueFull()
+// single does a single command once the organization may have one more of them under way.
+func single[Input any](s *server, do action[Input]) action[Input] {
+	return func(ctx context.Context, c *call, input Input) (any, error) {
+		release, err := s.singles.acquire(ctx, c.access.Organization, 1)
+		if err != nil {
+			return nil, eventstore.QueueFull()
+		}
+		defer release()
+		return do(ctx, c, input)
 	}
-	return release, nil
 }
 
 // preparers is how many processors prepare batches: all but one, which stays free for everybody else's requests.

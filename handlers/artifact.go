@@ -90,37 +90,28 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 	}
 	o := callOf(r).meter.Decode(u.metadata)
 	u.Title = domain.ReadTitle(o, "title")
-	if problems := o.Problems(); len(problems) > 0 {
+	if err = invalid(o.Problems()); err != nil {
 		u.file.Close()
-		return registeredContent{}, domain.Invalid(problems)
 	}
-	return u.registeredContent, nil
-}
-
-func (s *server) registerArtifact(r *http.Request) (any, error) { return s.registerVersionOf(r, false) }
-
-func (s *server) registerLaterVersion(r *http.Request) (any, error) {
-	return s.registerVersionOf(r, true)
+	return u.registeredContent, err
 }
 
 func artifactID(r *http.Request) domain.ArtifactID {
 	return pathID(r, "id", domain.ParseID[domain.ArtifactID])
 }
 
-// registerVersionOf registers the first version of a new artifact or a later one. What would be refused anyway is not
-// analysed.
-func (s *server) registerVersionOf(r *http.Request, later bool) (any, error) {
+// registerVersion registers the first version of a new artifact, or a later one of the artifact in the path. What would
+// be refused anyway is not analysed.
+func (s *server) registerVersion(r *http.Request) (any, error) {
 	content, err := s.readContent(r)
 	if err != nil {
 		return nil, err
 	}
 	defer content.file.Close()
 	return s.once(r, content.Content, func() (domain.Command, func() response, error) {
-		var id domain.ArtifactID
-		if later {
-			if id = artifactID(r); id.IsZero() { // which would be that of a new one
-				return nil, nil, domain.ErrUnknownArtifact
-			}
+		id := artifactID(r)
+		if id.IsZero() && variable(r, "id") != "" { // a new artifact has no id in its path
+			return nil, nil, domain.ErrUnknownArtifact
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)
 		defer cancel()
@@ -299,7 +290,7 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 	}
 	o := callOf(r).meter.Decode(u.metadata)
 	command := &domain.DeclareReview{
-		Origin: origin(r), Artifact: pathID(r, "id", domain.ParseID[domain.ArtifactID]), Member: callOf(r).access.Member, SHA256: u.SHA256,
+		Origin: origin(r), Artifact: artifactID(r), Member: callOf(r).access.Member, SHA256: u.SHA256,
 		Version: readID(o, "versionId", domain.ParseID[domain.ArtifactVersionID]), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
@@ -307,8 +298,8 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 		o.Problem("outcome", strictjson.CodeFormat, "must be accepted or changes_requested")
 	}
 	domain.ReadConsent(o, "acceptResponsibility")
-	if problems := o.Problems(); len(problems) > 0 {
-		return nil, domain.Invalid(problems)
+	if err := invalid(o.Problems()); err != nil {
+		return nil, err
 	}
 	switch m, _, err := domain.ReadManifest(&callOf(r).meter, u.text); {
 	case errors.Is(err, strictjson.ErrStopped):

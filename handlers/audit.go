@@ -60,18 +60,10 @@ func auditQuestion(q *parameters) query.AuditQuestion {
 	question.Before = q.integer("before", 1, strictjson.MaxInteger, 0, strictjson.Optional)
 	question.After = q.integer("afterSequence", 0, strictjson.MaxInteger, 0, strictjson.Optional)
 	question.Forward = q.values.Has("afterSequence")
-	if action, given := q.text("action", strictjson.Optional); given {
-		question.Action = domain.EventType(action)
-		if !question.Action.Known() {
-			q.problem("action", strictjson.CodeFormat, "must be an action as events show it, such as certificate.issued")
-		}
-	}
-	if target, given := q.text("target", strictjson.Optional); given {
-		question.Target = target
-		if !targetPattern.MatchString(target) {
-			q.problem("target", strictjson.CodeFormat, "must be the id of a target as events show it")
-		}
-	}
+	action, _ := q.match("action", strictjson.Optional, func(text string) bool { return domain.EventType(text).Known() },
+		"must be an action as events show it, such as certificate.issued")
+	question.Action = domain.EventType(action)
+	question.Target, _ = q.match("target", strictjson.Optional, targetPattern.MatchString, "must be the id of a target as events show it")
 	return question
 }
 

@@ -240,8 +240,16 @@ func invalid(problems []domain.FieldError) error {
 	return domain.Invalid(problems)
 }
 
+// invalidField refuses with the one thing that is wrong.
+func invalidField(pointer, code, message string) error {
+	return domain.Invalid([]domain.FieldError{{Pointer: pointer, Code: code, Message: message}})
+}
+
+// action is what is done with the input of a request or of a tool of MCP.
+type action[Input any] func(ctx context.Context, c *call, input Input) (any, error)
+
 // posted is the handler of a body that is read into one value, and of what is done with it.
-func posted[Input any](read func(*strictjson.Object) Input, do func(context.Context, *call, Input) (any, error)) handler {
+func posted[Input any](read func(*strictjson.Object) Input, do action[Input]) handler {
 	return func(r *http.Request) (any, error) {
 		var input Input
 		if err := decode(r, func(o *strictjson.Object) { input = read(o) }); err != nil {

@@ -70,3 +70,14 @@ func (s *server) setAccess(r *http.Request) (any, error) {
 		return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
 	})
 }
+
+func (s *server) setWebhookAccess(r *http.Request) (any, error) {
+	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
+	if err != nil {
+		return nil, err
+	}
+	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
+	return s.done(r.Context(), command, func() any {
+		return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -87,15 +88,13 @@ func (s *server) developerPage(r *http.Request) (any, error) {
 	}
 	resp := cacheable(r, body)
 	resp.contentType = htmlType
-	for name, values := range web.PageHeader() {
-		resp.header[name] = values
-	}
+	maps.Copy(resp.header, web.PageHeader())
 	return resp, nil
 }
 
 // renderGuides makes the pages for developers from what this service publishes.
 func (s *server) renderGuides() (map[string][]byte, error) {
-	d := web.Developers{BaseURL: s.BaseURL, Operating: s.Operating}
+	d := web.Developers{BaseURL: s.BaseURL, Operating: s.Operating, Codes: must(ErrorCodes())}
 	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile}} {
 		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
 		if err != nil {
@@ -116,9 +115,5 @@ func (s *server) renderGuides() (map[string][]byte, error) {
 		}
 	}
 	slices.SortStableFunc(d.Plans, func(a, b web.Plan) int { return cmp.Compare(a.PerMinute, b.PerMinute) })
-	var err error
-	if d.Codes, err = ErrorCodes(); err != nil {
-		return nil, err
-	}
 	return s.site.Developers(d)
 }

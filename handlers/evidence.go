@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -84,7 +85,7 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 		return evidence.Envelope{}, err
 	}
 	// The record is received before its events, and seen after them, whatever clocks say.
-	asOf := latest(then.Time, stored.ReceivedAt)
+	asOf := slices.MaxFunc([]time.Time{then.Time, stored.ReceivedAt}, time.Time.Compare)
 	if observedAt, err = notBefore(asOf, observedAt); err != nil {
 		return evidence.Envelope{}, err
 	}
@@ -110,8 +111,7 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 // observationTime is what a signed observation is dated with: nothing is signed while the clocks disagree.
 func (s *server) observationTime(ctx context.Context) (time.Time, error) {
 	now, err := s.Ledger.Agreed(ctx)
-	var clocks *eventstore.ClockError
-	if errors.As(err, &clocks) {
+	if clocks, ok := errors.AsType[*eventstore.ClockError](err); ok {
 		return now, clocks.Refusal()
 	}
 	if err != nil {
@@ -133,7 +133,7 @@ func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 		unavailable.RetryAfter = ahead
 		return observedAt, unavailable
 	}
-	return latest(observedAt, receivedAt), nil
+	return slices.MaxFunc([]time.Time{observedAt, receivedAt}, time.Time.Compare), nil
 }
 
 // settled is how long ago a time must lie for the state as of it to be signed. An event's time is taken before its
@@ -201,13 +201,6 @@ func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, 
 	return stored, then, err
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
 const (
 	// proofTimeout is for how long evidence waits for the proof of inclusion, and proofPause for how long it does not
 	// ask for one after it has waited in vain.
@@ -218,9 +211,19 @@ const (
 	tileType       = "application/octet-stream"
 )
 
-// logAway says that the log cannot be read now; noLog, that the service keeps none.
-func logAway(err error) error {
-	return fmt.Errorf("transparency log: %w: %w", domain.Unavailable("The transparency log cannot be read at the moment; send the request again."), err)
+// logFailure is what a caller may know of a question that the log has not answered.
+func logFailure(err error) error {
+	switch {
+	case errors.Is(err, transparency.ErrNoCheckpoint):
+		return domain.Unavailable("The transparency log has not signed a checkpoint yet; send the request again.")
+	case errors.Is(err, transparency.ErrNoTile):
+		return domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
+	case errors.Is(err, transparency.ErrNotIntegrated):
+		return domain.Refuse(domain.InvalidState, "The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again later.")
+	case err != nil:
+		return fmt.Errorf("transparency log: %w: %w", domain.Unavailable("The transparency log cannot be read at the moment; send the request again."), err)
+	}
+	return nil
 }
 
 func noLog() error {
@@ -233,13 +236,7 @@ func (s *server) checkpoint(r *http.Request) (any, error) {
 		return nil, noLog()
 	}
 	note, err := s.Transparency.Checkpoint(r.Context())
-	if errors.Is(err, transparency.ErrNoCheckpoint) {
-		return nil, domain.Unavailable("The transparency log has not signed a checkpoint yet; send the request again.")
-	}
-	if err != nil {
-		return nil, logAway(err)
-	}
-	return response{raw: []byte(note), contentType: checkpointType, cache: noStore}, nil
+	return response{raw: []byte(note), contentType: checkpointType, cache: noStore}, logFailure(err)
 }
 
 // tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
@@ -249,13 +246,7 @@ func (s *server) tile(r *http.Request) (any, error) {
 		return nil, noLog()
 	}
 	hashes, err := s.Transparency.Tile(r.Context(), variable(r, "tile"))
-	if errors.Is(err, transparency.ErrNoTile) {
-		return nil, domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
-	}
-	if err != nil {
-		return nil, logAway(err)
-	}
-	return response{raw: hashes, contentType: tileType, cache: "public, max-age=31536000, immutable"}, nil
+	return response{raw: hashes, contentType: tileType, cache: publicForever}, logFailure(err)
 }
 
 // inclusion answers the proof that the registration of a record is in the published tree.
@@ -268,13 +259,7 @@ func (s *server) inclusion(r *http.Request) (any, error) {
 		return nil, noLog()
 	}
 	proof, err := s.Transparency.Inclusion(r.Context(), stored.Event.Shard, stored.Event.Position, stored.Leaf())
-	if errors.Is(err, transparency.ErrNotIntegrated) {
-		return nil, domain.Refuse(domain.InvalidState, "The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again later.")
-	}
-	if err != nil {
-		return nil, logAway(err)
-	}
-	return proof, nil
+	return proof, logFailure(err)
 }
 
 // inclusionIfThere is the same proof for evidence, which never waits for it: nil where the log is not kept, has not

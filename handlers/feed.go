@@ -55,9 +55,12 @@ func viewFeed(company string, after int64, events []query.FeedEvent, more bool) 
 func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 	return wire.FeedEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
-		PublicID: e.PublicID.String(), CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference,
-		Version: e.Version, RecordStatus: e.Status,
+		PublicID: e.PublicID.String(), VersionReference: viewVersion(e, company), RecordStatus: e.Status,
 	}
+}
+
+func viewVersion(e query.FeedEvent, company string) wire.VersionReference {
+	return wire.VersionReference{CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version}
 }
 
 // await looks again whenever something of the company was committed, until an event is there or the wait is over.
@@ -79,8 +82,8 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 	}
 	woken, forget := s.Notifier.Wait(c.access.Organization.Shard(), company)
 	defer forget()
-	over := time.NewTimer(wait)
-	defer over.Stop()
+	waiting, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
 	for {
 		// Also at once: something may have come between the first look and the announcement.
 		page, err := s.changesAfter(r.Context(), access, reference, after, limit)
@@ -91,11 +94,9 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 			return page, s.judgeAgain(r)
 		}
 		select {
-		case <-r.Context().Done():
+		case <-waiting.Done():
 			return empty, nil
 		case <-s.Closing:
-			return empty, nil
-		case <-over.C:
 			return empty, nil
 		case <-woken:
 		}

@@ -137,7 +137,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 	key := values[0]
 	unseen := func(c rune) bool { return c <= ' ' || c >= 0x7f }
 	if len(values) != 1 || len(key) < 1 || len(key) > 255 || strings.ContainsFunc(key, unseen) {
-		return "", domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat, Message: idempotencyHeader + " must be one value of 1 to 255 visible ASCII characters"}})
+		return "", invalidField("", strictjson.CodeFormat, idempotencyHeader+" must be one value of 1 to 255 visible ASCII characters")
 	}
 	return key, nil
 }

@@ -21,7 +21,7 @@ func (s *service) limitedKey(source, network *string, step *int32) (domain.APIKe
 	s.t.Helper()
 	create, text := domain.NewCreateKey(domain.CreateKey{
 		Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}, Lifetime: time.Hour,
-		Source: source, Network: network, MaxVersionStep: step,
+		KeyLimits: domain.KeyLimits{Source: source, Network: network, MaxVersionStep: step},
 	}, s.Now())
 	must(s, create)
 	s.Grant(s.t, s.org, create.Outcome.ID, s.org.Company.ID, true)

@@ -45,7 +45,7 @@ type tool struct {
 type toolCall func(ctx context.Context, c *call) (any, error)
 
 // called is the same for a tool as posted for a request.
-func called[Input any](read func(*strictjson.Object) Input, do func(context.Context, *call, Input) (any, error)) func(*strictjson.Object) toolCall {
+func called[Input any](read func(*strictjson.Object) Input, do action[Input]) func(*strictjson.Object) toolCall {
 	return func(o *strictjson.Object) toolCall {
 		input := read(o)
 		return func(ctx context.Context, c *call) (any, error) { return do(ctx, c, input) }
@@ -137,18 +137,17 @@ func (t tool) allows(a domain.Access) error {
 // with the error of REST.
 func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage) (mcp.Result, error) {
 	data, err := s.runTool(ctx, t, arguments)
-	if err == nil {
-		if resp, whole := data.(response); whole {
-			data = resp.data
-		}
-		text, err := encode(data)
-		return mcp.Result{Object: bytes.TrimSpace(text)}, err
-	}
-	if refused := refusal(err); refused == nil || refused.Code == domain.Internal {
+	failed := err != nil
+	if refused := refusal(err); failed && (refused == nil || refused.Code == domain.Internal) {
 		return mcp.Result{}, err
 	}
-	text, err := encode(wire.Refused{Error: s.itemError(err)})
-	return mcp.Result{Object: bytes.TrimSpace(text), Failed: true}, err
+	if failed {
+		data = wire.Refused{Error: s.itemError(err)}
+	} else if resp, whole := data.(response); whole {
+		data = resp.data
+	}
+	text, err := encode(data)
+	return mcp.Result{Object: bytes.TrimSpace(text), Failed: failed}, err
 }
 
 func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
@@ -163,8 +162,8 @@ func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage)
 	}
 	o := c.meter.Decode(value)
 	act := t.read(o)
-	if problems := o.Problems(); len(problems) > 0 {
-		return nil, domain.Invalid(problems)
+	if err := invalid(o.Problems()); err != nil {
+		return nil, err
 	}
 	return act(ctx, c)
 }
@@ -278,34 +277,26 @@ const certificateOnly = `{"type":"object","additionalProperties":false,"required
 func (s *server) ordinaryMCP() *mcpEndpoint {
 	const contract = schemas.CertificationOpenAPIFile
 	e := s.newEndpoint("integrity-ledger", web.Certificate, evidence.Spanish, []tool{
-		{
-			name: "verificar_documento", scope: domain.VerifyRead, effect: mcp.Reads, limits: true,
+		{name: "verificar_documento", scope: domain.VerifyRead, effect: mcp.Reads, limits: true,
 			input: object(contract, "VerifyRequest"), output: object(contract, "Verification"),
-			read: called(readVerification, s.verifyHash),
-		},
-		{
-			name: "verificar_certificado", scope: domain.VerifyRead, effect: mcp.Reads, limits: true,
+			read: called(readVerification, s.verifyHash)},
+		{name: "verificar_certificado", scope: domain.VerifyRead, effect: mcp.Reads, limits: true,
 			input: json.RawMessage(certificateOnly), output: object(contract, "PublicVerification"),
 			read: func(o *strictjson.Object) toolCall {
 				id := publicID(o.String("publicId", strictjson.Required))
 				return func(ctx context.Context, _ *call) (any, error) { return s.verifyPublished(ctx, id, nil) }
-			},
-		},
-		{
-			name: "listar_documentos", scope: domain.ArtifactsRead, effect: mcp.Reads,
+			}},
+		{name: "listar_documentos", scope: domain.ArtifactsRead, effect: mcp.Reads,
 			input: object(contract, "", "pageLimit", "offset"), output: object(contract, "Artifacts"),
 			read: func(o *strictjson.Object) toolCall {
 				limit, offset := integer(o, "limit", 1, maxPageLimit, pageLimit), integer(o, "offset", 0, maxPageOffset, 0)
 				return func(ctx context.Context, c *call) (any, error) { return s.artifactsOf(ctx, c, int(limit), int(offset)) }
-			},
-		},
-		{
-			name: "consultar_consumo", scope: anyScope, effect: mcp.Reads,
+			}},
+		{name: "consultar_consumo", scope: anyScope, effect: mcp.Reads,
 			input: object(contract, ""), output: object(contract, "AccountUsage"),
 			read: func(*strictjson.Object) toolCall {
 				return func(ctx context.Context, c *call) (any, error) { return s.monthOf(ctx, c) }
-			},
-		},
+			}},
 	})
 	e.monthly = true
 	return e
@@ -315,23 +306,16 @@ func (s *server) ordinaryMCP() *mcpEndpoint {
 func (s *server) integrityMCP() *mcpEndpoint {
 	const contract = schemas.OpenAPIFile
 	return s.newEndpoint("integrity-ledger-integrity", web.Record, evidence.English, []tool{
-		{
-			name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats,
+		{name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats,
 			input: object(contract, "ReservationRequest"), output: object(contract, "Reservation"),
-			read: called(domain.ReadVersionReference, s.reserve),
-		},
-		{
-			name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats, limits: true,
+			read: called(domain.ReadVersionReference, single(s, s.reserve))},
+		{name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats, limits: true,
 			input: object(contract, "Declaration"), output: object(contract, "Registration"),
-			read: called(domain.ReadDeclaration, s.register),
-		},
-		{
-			name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
+			read: called(domain.ReadDeclaration, single(s, s.register))},
+		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
 			input: object(contract, "ReservationRequest"), output: object(contract, "Record"),
-			read: called(domain.ReadVersionReference, s.lookUp),
-		},
-		{
-			name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
+			read: called(domain.ReadVersionReference, s.lookUp)},
+		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
 			input: object(contract, "", "companyReference", "sequence", "limit"), output: object(contract, "Feed"),
 			read: func(o *strictjson.Object) toolCall {
 				company := domain.ReadReference(o, "companyReference")
@@ -339,26 +323,20 @@ func (s *server) integrityMCP() *mcpEndpoint {
 				return func(ctx context.Context, c *call) (any, error) {
 					return s.changesAfter(ctx, c.access, company, after, int(limit))
 				}
-			},
-		},
-		{
-			name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads, limits: true,
+			}},
+		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads, limits: true,
 			input: object(contract, "", "publicId", "at"), output: object(contract, "Evidence"),
 			read: func(o *strictjson.Object) toolCall {
 				id, at := publicID(o.String("publicId", strictjson.Required)), readMoment(o)
 				return func(ctx context.Context, c *call) (any, error) { return s.export(ctx, c, id, at) }
-			},
-		},
-		{
-			name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: mcp.Destroys,
+			}},
+		{name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: mcp.Destroys,
 			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
 			read: func(o *strictjson.Object) toolCall {
-				id, reason := publicID(o.String("publicId", strictjson.Required)), readReason(o)
-				return func(ctx context.Context, c *call) (any, error) { return s.revokeRecord(ctx, c, id, reason) }
-			},
-		},
-		{
-			name: "integrity_verify", scope: domain.IntegrityRead, effect: mcp.Reads, limits: true,
+				revoked := domain.Revoke{PublicID: publicID(o.String("publicId", strictjson.Required)), Reason: readReason(o)}
+				return func(ctx context.Context, c *call) (any, error) { return single(s, s.revokeRecord)(ctx, c, revoked) }
+			}},
+		{name: "integrity_verify", scope: domain.IntegrityRead, effect: mcp.Reads, limits: true,
 			input: object(contract, "", "publicId", "sha256"), output: object(contract, "Comparison"),
 			read: func(o *strictjson.Object) toolCall {
 				id := publicID(o.String("publicId", strictjson.Required))
@@ -367,8 +345,7 @@ func (s *server) integrityMCP() *mcpEndpoint {
 					hash = &sum
 				}
 				return func(ctx context.Context, _ *call) (any, error) { return s.comparison(ctx, id, hash) }
-			},
-		},
+			}},
 	})
 }
 

@@ -288,8 +288,7 @@ func (s *server) logRequest(r *http.Request, c *call, o Observation, written int
 // faultAttributes is a fault of the service in the log, with the stack of a panic.
 func faultAttributes(err error) []slog.Attr {
 	attributes := []slog.Attr{slog.Any("error", err)}
-	var p *mcp.PanicError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*mcp.PanicError](err); ok {
 		attributes = append(attributes, slog.String("stack", p.Stack))
 	}
 	return attributes

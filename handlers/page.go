@@ -2,7 +2,7 @@ package handlers
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -182,7 +182,7 @@ func (s *server) asset(r *http.Request) (any, error) {
 		return nil, domain.Refuse(domain.NotFound, "There is no such file.")
 	}
 	return response{
-		raw: asset.Body, contentType: asset.ContentType, cache: "public, max-age=31536000, immutable",
+		raw: asset.Body, contentType: asset.ContentType, cache: publicForever,
 		header: http.Header{"Content-Security-Policy": {asset.Policy}},
 	}, nil
 }
@@ -205,9 +205,8 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 			f.Kind, f.Translation = kind, web.Path(web.Other(f.Language), path)
 		}
 	}
-	var refused *domain.Error
-	switch known := errors.As(err, &refused); {
-	case resp.status == http.StatusTooManyRequests || resp.status == http.StatusServiceUnavailable || !known:
+	switch {
+	case resp.status == http.StatusTooManyRequests || resp.status == http.StatusServiceUnavailable || refusal(err) == nil:
 		f.Result = web.Unavailable
 	case resp.code == domain.RecordNotFound || resp.code == domain.CertificateNotFound:
 		f.Result = web.NotFound
@@ -217,9 +216,7 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 		return resp
 	}
 	resp.failure, resp.raw, resp.contentType = nil, body, htmlType
-	for name, values := range web.PageHeader() {
-		resp.header[name] = values
-	}
+	maps.Copy(resp.header, web.PageHeader())
 	return resp
 }
 

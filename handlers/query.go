@@ -60,11 +60,17 @@ func (q *parameters) text(name string, presence strictjson.Presence) (value stri
 	}
 }
 
-func (q *parameters) reference(name string) string {
-	value, given := q.text(name, strictjson.Required)
-	if given && !domain.ValidReference(value) {
-		q.problem(name, strictjson.CodeFormat, domain.ReferenceRule)
+// match reads a parameter that must be valid; rule says what would be.
+func (q *parameters) match(name string, presence strictjson.Presence, valid func(string) bool, rule string) (value string, given bool) {
+	value, given = q.text(name, presence)
+	if given && !valid(value) {
+		q.problem(name, strictjson.CodeFormat, rule)
 	}
+	return value, given
+}
+
+func (q *parameters) reference(name string) string {
+	value, _ := q.match(name, strictjson.Required, domain.ValidReference, domain.ReferenceRule)
 	return value
 }
 
@@ -85,10 +91,7 @@ func (q *parameters) integer(name string, least, most, absent int64, presence st
 }
 
 func (q *parameters) boolean(name string) bool {
-	value, given := q.text(name, strictjson.Optional)
-	if given && value != "true" && value != "false" {
-		q.problem(name, strictjson.CodeFormat, "must be true or false")
-	}
+	value, _ := q.match(name, strictjson.Optional, func(text string) bool { return text == "true" || text == "false" }, "must be true or false")
 	return value == "true"
 }
 
@@ -97,9 +100,7 @@ func (q *parameters) Problems() []domain.FieldError {
 	problems := slices.Clone(q.problems)
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		if !q.asked[name] {
-			problems = append(problems, domain.FieldError{
-				Pointer: "/" + name, Code: codeUnknownParameter, Message: "there is no such parameter",
-			})
+			problems = append(problems, domain.FieldError{Pointer: "/" + name, Code: codeUnknownParameter, Message: "there is no such parameter"})
 		}
 	}
 	return strictjson.Listed(problems, strictjson.MaxProblems)
@@ -165,7 +166,7 @@ func (q *parameters) refusal() error { return invalid(q.Problems()) }
 
 // invalidParameter is a refusal that only the state can give.
 func invalidParameter(name, message string) error {
-	return domain.Invalid([]domain.FieldError{{Pointer: "/" + name, Code: strictjson.CodeRange, Message: message}})
+	return invalidField("/"+name, strictjson.CodeRange, message)
 }
 
 const (
@@ -186,10 +187,8 @@ func readAfter(r *http.Request) error {
 	}
 	sequence, err := strconv.ParseInt(values[0], 10, 64)
 	if len(values) != 1 || err != nil || strconv.FormatInt(sequence, 10) != values[0] || sequence < 0 || sequence > strictjson.MaxInteger {
-		return domain.Invalid([]domain.FieldError{{
-			Pointer: "", Code: strictjson.CodeInteger,
-			Message: readAfterHeader + " must be one integer from 0 to 9007199254740991 in plain digits: the " + sequenceHeader + " of an earlier answer, or a sequence of the feed",
-		}})
+		return invalidField("", strictjson.CodeInteger, readAfterHeader+" must be one integer from 0 to 9007199254740991 in plain digits: the "+
+			sequenceHeader+" of an earlier answer, or a sequence of the feed")
 	}
 	callOf(r).access.ReadAfter = &sequence
 	return nil

@@ -15,8 +15,10 @@ import (
 func (s *server) viewRecord(r domain.Record) wire.Record {
 	id := r.PublicID.String()
 	return wire.Record{
-		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, CompanyReference: r.CompanyReference, Source: r.Source,
-		DocumentReference: r.DocumentReference, Version: r.Version, PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
+		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, VersionReference: wire.VersionReference{
+			CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: r.Version,
+		},
+		PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
 		MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
 		SupersededByVersion: r.SupersededByVersion, RevokedAt: timeOrNull(r.RevokedAt),
 		VerificationURL: s.verificationURL(id),
@@ -25,9 +27,7 @@ func (s *server) viewRecord(r domain.Record) wire.Record {
 }
 
 func viewUsage(u domain.Usage) wire.Usage {
-	return wire.Usage{
-		Period: u.Period, Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetsAt: evidence.FormatTime(u.Period.End()),
-	}
+	return wire.Usage{Period: u.Period, Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
 }
 
 func (s *server) viewRegistration(c *domain.Register) wire.Registration {
@@ -43,11 +43,6 @@ func (s *server) viewRegistration(c *domain.Register) wire.Registration {
 
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
 func (s *server) register(ctx context.Context, c *call, declaration domain.Declaration) (any, error) {
-	release, err := s.admitSingle(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	commands, errs, err := s.registerAll(ctx, c, []domain.Declaration{declaration})
 	if err == nil {
 		err = errs[0]
@@ -128,20 +123,18 @@ func (s *server) record(r *http.Request) (any, error) {
 
 func (s *server) lookup(r *http.Request) (any, error) {
 	q := newQuery(r)
-	identity := domain.VersionReference{
-		CompanyReference:  q.reference("companyReference"),
-		Source:            q.reference("source"),
-		DocumentReference: q.reference("documentReference"),
-		Version:           int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
+	version := domain.VersionReference{
+		CompanyReference: q.reference("companyReference"), Source: q.reference("source"), DocumentReference: q.reference("documentReference"),
+		Version: int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
 	}
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
-	return s.lookUp(r.Context(), callOf(r), identity)
+	return s.lookUp(r.Context(), callOf(r), version)
 }
 
-func (s *server) lookUp(ctx context.Context, c *call, identity domain.VersionReference) (any, error) {
-	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, identity))
+func (s *server) lookUp(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
+	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, version))
 }
 
 const maxReason = 500
@@ -151,21 +144,16 @@ func readReason(o *strictjson.Object) string {
 }
 
 func (s *server) revoke(r *http.Request) (any, error) {
-	var reason string
-	if err := decode(r, func(o *strictjson.Object) { reason = readReason(o) }); err != nil {
+	revoked := domain.Revoke{PublicID: publicID(variable(r, "publicId"))}
+	if err := decode(r, func(o *strictjson.Object) { revoked.Reason = readReason(o) }); err != nil {
 		return nil, err
 	}
-	return s.revokeRecord(r.Context(), callOf(r), publicID(variable(r, "publicId")), reason)
+	return single(s, s.revokeRecord)(r.Context(), callOf(r), revoked)
 }
 
-func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (any, error) {
-	release, err := s.admitSingle(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	command := &domain.Revoke{Origin: c.origin(), Key: c.access.Key, PublicID: id, Reason: reason}
-	return s.done(ctx, command, func() any {
+func (s *server) revokeRecord(ctx context.Context, c *call, command domain.Revoke) (any, error) {
+	command.Origin, command.Key = c.origin(), c.access.Key
+	return s.done(ctx, &command, func() any {
 		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
 	})
 }
@@ -184,11 +172,6 @@ func (s *server) search(r *http.Request) (any, error) {
 
 // reserve gives a version its public id: 201 for a new one, 200 again.
 func (s *server) reserve(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
-	release, err := s.admitSingle(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	command := &domain.Reserve{
 		Origin: c.origin(), Key: c.access.Key, Limits: c.access.Limits, Version: version,
 		PublicID: domain.NewPublicID(s.Installation.Secret, c.access.Organization.Shard()),

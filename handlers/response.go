@@ -41,6 +41,7 @@ const (
 	noStore        = "no-store"
 	privateNoStore = "private, no-store"
 	publicMinutes  = "public, max-age=300"
+	publicForever  = "public, max-age=31536000, immutable" // of what another content has another address
 )
 
 const jsonType = "application/json"

@@ -19,7 +19,8 @@ const (
 	post = http.MethodPost
 )
 
-// feedRoute is the one whose answers are compressed.
+// feedRoute is the only one whose answers are compressed (contract): its pages are long, and hold nothing secret beside
+// what a stranger could choose.
 const feedRoute = "/api/v1/integrity/changes"
 
 // unknownRoute stands in the log for paths that nothing answers.
@@ -37,10 +38,10 @@ func (s *server) integrityEndpoints() []endpoint {
 	admin := policy{scope: domain.IntegrityAdmin, body: bodyRequired}
 	adminRead := policy{scope: domain.IntegrityAdmin, noQuery: true}
 	return []endpoint{
-		{post, integrity + "/records", posted(domain.ReadDeclaration, s.register), write},
+		{post, integrity + "/records", posted(domain.ReadDeclaration, single(s, s.register)), write},
 		{get, integrity + "/records", s.search, policy{scope: domain.IntegrityRead, replica: true}},
 		{post, integrity + "/records/batch", s.registerBatch, policy{scope: domain.IntegrityWrite, body: bodyBatch}},
-		{post, integrity + "/reservations", posted(domain.ReadVersionReference, s.reserve), write},
+		{post, integrity + "/reservations", posted(domain.ReadVersionReference, single(s, s.reserve)), write},
 		{get, integrity + "/records/{publicId}", s.record, policy{scope: domain.IntegrityRead, replica: true, noQuery: true}},
 		{get, integrity + "/records/{publicId}/evidence", s.evidence, policy{scope: domain.IntegrityRead}},
 		{get, integrity + "/records/{publicId}/inclusion", s.inclusion, policy{scope: domain.IntegrityRead, noQuery: true}},
@@ -92,9 +93,9 @@ func (s *server) certificationEndpoints() []endpoint {
 	return []endpoint{
 		{post, "/api/v1/verify", posted(readVerification, s.verifyHash), policy{scope: domain.VerifyRead, monthly: true, body: bodyRequired}},
 		{get, "/api/v1/artifacts", s.listArtifacts, policy{scope: domain.ArtifactsRead, monthly: true, replica: true}},
-		{post, "/api/v1/artifacts", s.registerArtifact, content},
+		{post, "/api/v1/artifacts", s.registerVersion, content},
 		{get, "/api/v1/artifacts/{id}", s.artifact, policy{scope: domain.ArtifactsRead, monthly: true, replica: true, noQuery: true}},
-		{post, "/api/v1/artifacts/{id}/versions", s.registerLaterVersion, content},
+		{post, "/api/v1/artifacts/{id}/versions", s.registerVersion, content},
 		{post, "/api/v1/artifacts/{id}/reviews", s.declareReview, policy{scope: domain.ReviewsWrite, monthly: true, body: bodyFile}},
 		{get, "/api/v1/analyses/{id}", s.analysis, policy{scope: domain.AnalysesRead, monthly: true, replica: true, noQuery: true}},
 		{post, "/api/v1/versions/{id}/approve", s.approve, policy{scope: domain.ApprovalsWrite, monthly: true, body: bodyRequired}},

@@ -151,7 +151,7 @@ func New(c Config) http.Handler {
 	for _, r := range routesOf(s.endpoints()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
-			h = compressed(h)
+			h = gzhttp.GzipHandler(h)
 		}
 		router.Handle(r.template, h)
 	}
@@ -166,10 +166,6 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
-
-// compressed answers gzip to callers that accept it. Only the feed is compressed (contract): its pages are long, and
-// hold nothing secret beside what a stranger could choose.
-func compressed(h http.Handler) http.Handler { return gzhttp.GzipHandler(h) }
 
 // signer is the key to sign with, or 503: an untrusted key signs nothing.
 func (s *server) signer() (*evidence.Signer, error) {
@@ -206,11 +202,8 @@ func (s *server) done(ctx context.Context, command domain.Command, show func() a
 
 // refusal finds the domain's error in err, or nil for an internal one.
 func refusal(err error) *domain.Error {
-	var refused *domain.Error
-	if errors.As(err, &refused) {
-		return refused
-	}
-	return nil
+	refused, _ := errors.AsType[*domain.Error](err)
+	return refused
 }
 
 // health says that the process answers, and nothing about the database.

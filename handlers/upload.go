@@ -216,8 +216,7 @@ func broken(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return tooSlow()
 	}
-	return domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat,
-		Message: "the body is not well-formed multipart/form-data, or ended before its closing boundary"}})
+	return invalidField("", strictjson.CodeFormat, "the body is not well-formed multipart/form-data, or ended before its closing boundary")
 }
 
 func readMetadata(ctx context.Context, part *multipart.Part) (strictjson.Value, error) {
@@ -235,7 +234,7 @@ func readMetadata(ctx context.Context, part *multipart.Part) (strictjson.Value, 
 func (s *server) readFile(u *upload, part *multipart.Part, keep bool) error {
 	u.Kind, u.FileName, u.MediaType = domain.FileContent, part.FileName(), declaredType(part.Header.Get("Content-Type"))
 	if !utf8.ValidString(u.FileName) || utf8.RuneCountInString(u.FileName) > domain.MaxFileName || strings.ContainsFunc(u.FileName, unicode.IsControl) {
-		return domain.Invalid([]domain.FieldError{{Pointer: "/file", Code: strictjson.CodeFormat, Message: "the file's name must be at most 255 characters of UTF-8 without controls"}})
+		return invalidField("/file", strictjson.CodeFormat, "the file's name must be at most 255 characters of UTF-8 without controls")
 	}
 	sum, from := sha256.New(), io.LimitReader(part, domain.MaxFileBytes+1)
 	to := io.Writer(sum)

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -29,24 +30,27 @@ func (s *server) viewWebhook(e query.WebhookEntry) wire.Webhook {
 
 const maxWebhookDescription = 200
 
-// readWebhookURL reads a member url and judges it. A blocked address is an answer of its own, but only where nothing
-// else is wrong.
-func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presence) (url string, blocked *domain.Error) {
-	url = o.String("url", presence)
-	if !o.OK("url") {
-		return url, nil
-	}
-	refused := s.Egress.CheckURL(url)
-	switch {
-	case refused == nil:
-		return url, nil
-	case refused.Code == domain.WebhookURLBlocked:
-		return url, refused
-	}
-	for _, f := range refused.Fields {
-		o.Problem("url", f.Code, f.Message)
-	}
-	return url, nil
+// decodeWebhook is decode for the members of a destination; url reads and judges its address. A blocked one is an answer
+// of its own, but only where nothing else is wrong.
+func (s *server) decodeWebhook(r *http.Request, members func(o *strictjson.Object, url func() string)) error {
+	var blocked error
+	err := decode(r, func(o *strictjson.Object) {
+		members(o, func() string {
+			text := o.String("url", strictjson.Required)
+			if !o.OK("url") {
+				return text
+			}
+			if refused := s.Egress.CheckURL(text); refused != nil && refused.Code == domain.WebhookURLBlocked {
+				blocked = refused
+			} else if refused != nil {
+				for _, f := range refused.Fields {
+					o.Problem("url", f.Code, f.Message)
+				}
+			}
+			return text
+		})
+	})
+	return cmp.Or(err, blocked)
 }
 
 // readWebhookTypes reads a member types: absent means all.
@@ -72,15 +76,11 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 // createWebhook adds a destination; its secret is in this answer only.
 func (s *server) createWebhook(r *http.Request) (any, error) {
 	created := domain.CreateWebhook{Origin: origin(r)}
-	var blocked *domain.Error
-	err := decode(r, func(o *strictjson.Object) {
-		created.URL, blocked = s.readWebhookURL(o, strictjson.Required)
+	err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
+		created.URL = url()
 		created.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 		created.Types = readWebhookTypes(o)
 	})
-	if err == nil && blocked != nil {
-		err = blocked
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -112,35 +112,26 @@ func webhookID(r *http.Request) domain.WebhookID {
 // it works again.
 func (s *server) updateWebhook(r *http.Request) (any, error) {
 	command := &domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
-	var blocked *domain.Error
-	err := decode(r, func(o *strictjson.Object) {
+	err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
 		if o.Has("url") {
-			var text string
-			text, blocked = s.readWebhookURL(o, strictjson.Required)
-			command.URL = &text
+			command.URL = new(url())
 		}
 		if o.Has("description") {
-			text := ""
-			if given := o.NullableString("description", strictjson.Optional); given != nil {
-				text = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+			command.Description = new("")
+			if o.NullableString("description", strictjson.Optional) != nil {
+				*command.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 			}
-			command.Description = &text
 		}
 		if o.Has("types") {
-			types := readWebhookTypes(o)
-			command.Types = &types
+			command.Types = new(readWebhookTypes(o))
 		}
 		if o.Has("enabled") {
-			status := domain.WebhookDisabled
+			command.Status = new(domain.WebhookDisabled)
 			if o.Bool("enabled", strictjson.Required) {
-				status = domain.WebhookActive
+				*command.Status = domain.WebhookActive
 			}
-			command.Status = &status
 		}
 	})
-	if err == nil && blocked != nil {
-		err = blocked
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -187,17 +178,6 @@ func (s *server) rotateSecret(r *http.Request) (any, error) {
 	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
 }
 
-func (s *server) setWebhookAccess(r *http.Request) (any, error) {
-	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
-	if err != nil {
-		return nil, err
-	}
-	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
-	return s.done(r.Context(), command, func() any {
-		return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
-	})
-}
-
 func viewDelivery(d query.Delivery) wire.Delivery {
 	v := wire.Delivery{
 		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status), Attempts: d.Attempts,
@@ -215,15 +195,12 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 func (s *server) listDeliveries(r *http.Request) (any, error) {
 	q := newQuery(r)
 	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.DeliveryID])
-	text, filtered := q.text("status", strictjson.Optional)
-	status := projections.DeliveryStatus(text)
-	if filtered && status.Code() < 0 {
-		q.problem("status", strictjson.CodeFormat, "must be pending, delivered, exhausted, suppressed or cancelled")
-	}
+	status, _ := q.match("status", strictjson.Optional, func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 },
+		"must be pending, delivered, exhausted, suppressed or cancelled")
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
-	list, more, err := s.Store.Deliveries(r.Context(), callOf(r).access.Organization, webhookID(r), status, after, limit)
+	list, more, err := s.Store.Deliveries(r.Context(), callOf(r).access.Organization, webhookID(r), projections.DeliveryStatus(status), after, limit)
 	next := nextCursor(q, list, func(d query.Delivery) string { return d.ID.String() })
 	return wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}, err
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"maps"
 	"strings"
 )
 
@@ -56,15 +55,21 @@ func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	return []byte(strings.NewReplacer(pairs...).Replace(string(text))), nil
 }
 
-// inner is a text between the quotes of a JSON string in these files, which do not escape <, > and &.
+// inner is a text between the quotes of a JSON string.
 func inner(text string) string {
-	var b strings.Builder
+	quoted, _ := encode(text) // a string can always be encoded
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// encode writes JSON as these files have it: <, > and & are not escaped.
+func encode(value any) ([]byte, error) {
+	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(text); err != nil {
-		return "" // a string can always be encoded
+	if err := encoder.Encode(value); err != nil {
+		return nil, fmt.Errorf("schemas: %w", err)
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // Schema returns a JSON Schema whose $id is an address of the service, or the test vectors unchanged.
@@ -85,14 +90,14 @@ func Schema(name, baseURL string) ([]byte, error) {
 func Object(file, component string, parameters ...string) (json.RawMessage, error) {
 	var document struct {
 		Components struct {
-			Schemas    map[string]any `json:"schemas"`
+			Schemas    map[string]any
 			Parameters map[string]struct {
-				Name        string         `json:"name"`
-				Required    bool           `json:"required"`
-				Description string         `json:"description"`
-				Schema      map[string]any `json:"schema"`
-			} `json:"parameters"`
-		} `json:"components"`
+				Name        string
+				Required    bool
+				Description string
+				Schema      map[string]any
+			}
+		}
 	}
 	text, err := File(file)
 	if err != nil {
@@ -118,9 +123,8 @@ func Object(file, component string, parameters ...string) (json.RawMessage, erro
 		if !ok {
 			return nil, fmt.Errorf("schemas: %s has no parameter %s", file, name)
 		}
-		schema := maps.Clone(p.Schema)
-		schema["description"] = p.Description
-		properties[p.Name] = schema
+		p.Schema["description"] = p.Description
+		properties[p.Name] = p.Schema
 		if p.Required {
 			required = append(required, p.Name)
 		}
@@ -129,47 +133,33 @@ func Object(file, component string, parameters ...string) (json.RawMessage, erro
 	if len(required) > 0 {
 		object["required"] = required
 	}
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(object); err != nil {
-		return nil, fmt.Errorf("schemas: %s: %w", component, err)
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return encode(object)
 }
 
 const reference = "#/components/schemas/"
 
-// resolve copies a schema and replaces every reference by a copy of its target.
-func resolve(schemas map[string]any, schema any) (any, error) {
+// resolve replaces every reference within a schema by its target, which is resolved as well.
+func resolve(schemas map[string]any, schema any) (resolved any, err error) {
 	switch s := schema.(type) {
 	case map[string]any:
-		name, refers := s["$ref"].(string)
-		if refers {
+		if name, refers := s["$ref"].(string); refers {
 			target, ok := schemas[strings.TrimPrefix(name, reference)]
 			if !ok {
 				return nil, fmt.Errorf("%s refers to nothing", name)
 			}
 			return resolve(schemas, target)
 		}
-		object := make(map[string]any, len(s))
 		for member, value := range s {
-			var err error
-			if object[member], err = resolve(schemas, value); err != nil {
+			if s[member], err = resolve(schemas, value); err != nil {
 				return nil, err
 			}
 		}
-		return object, nil
 	case []any:
-		list := make([]any, len(s))
 		for i, value := range s {
-			var err error
-			if list[i], err = resolve(schemas, value); err != nil {
+			if s[i], err = resolve(schemas, value); err != nil {
 				return nil, err
 			}
 		}
-		return list, nil
-	default:
-		return schema, nil
 	}
+	return schema, nil
 }

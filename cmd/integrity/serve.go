@@ -348,20 +348,10 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 // ready asks in turn what must hold for a commit, the cheapest first; a *domain.Error says to the proxy what does not. The
 // schema cannot be lost while serving: this process has migrated it. The handlers themselves look at the signing key.
 func (s *service) ready(ctx context.Context) error {
-	for _, holds := range []func(context.Context) error{s.staying, s.probe.Ready} {
-		if err := holds(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// staying is not remembered: a drain must show at once.
-func (s *service) staying(context.Context) error {
-	if s.draining.Load() {
+	if s.draining.Load() { // never remembered: a drain must show at once
 		return domain.Unavailable("This process is stopping.")
 	}
-	return nil
+	return s.probe.Ready(ctx)
 }
 
 // closeTraces sends the last of them, for a moment: a collector that is away delays no shutdown.

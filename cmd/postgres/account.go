@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -148,10 +149,8 @@ func ownerOf(path string) (uid, gid int, err error) {
 }
 
 func userName(uid int) string {
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
-		return u.Username
-	}
-	return strconv.Itoa(uid)
+	name, _ := systemName(uid)
+	return cmp.Or(name, strconv.Itoa(uid))
 }
 
 // credential is nil where the child simply stays who we are.
@@ -269,14 +268,11 @@ func restrict(l layout, a account, disposable bool) error {
 	}
 	var users strings.Builder
 	for _, uid := range slices.Compact([]int{0, os.Geteuid()}) {
-		name, err := systemName(uid)
-		if err != nil && uid != os.Geteuid() {
-			continue
-		}
-		if err != nil {
+		if name, err := systemName(uid); err == nil {
+			fmt.Fprintf(&users, "%s %s %s\n", peerMap, quoted(name), quoted(superuser))
+		} else if uid == os.Geteuid() {
 			return fmt.Errorf("this process runs as a user without a name (%w), and PostgreSQL lets in by name: give user %d a line in /etc/passwd, or run this as another user", err, uid)
 		}
-		fmt.Fprintf(&users, "%s %s %s\n", peerMap, quoted(name), quoted(superuser))
 	}
 	const note = "# Written at every start of the ledger's PostgreSQL.\n"
 	rules := note
@@ -307,22 +303,18 @@ func systemName(uid int) (string, error) {
 // replaceFile puts a file of the account's in place by a rename, for the account could have made a link of that name.
 func replaceFile(path, text string, a account) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600, never an existing file
-	if err == nil {
-		_, err = f.WriteString(text)
-		if err == nil && a.other {
-			err = f.Chown(a.uid, a.gid)
-		}
-		if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-			err = os.Rename(f.Name(), path)
-		}
-		if err != nil {
-			if removeErr := os.Remove(f.Name()); !errors.Is(removeErr, fs.ErrNotExist) {
-				err = errors.Join(err, removeErr)
-			}
-		}
-	}
 	if err != nil {
 		return fmt.Errorf("say who may connect: %w", err)
+	}
+	_, err = f.WriteString(text)
+	if err == nil && a.other {
+		err = f.Chown(a.uid, a.gid)
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("say who may connect: %w", errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,7 +48,12 @@ func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // forgetArchive leaves a restored data directory without one: it must not write into that of the ledger it comes from.
-func forgetArchive(ctx context.Context, conn *pgx.Conn) error {
+func forgetArchive(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
 	for _, statement := range []string{
 		"LOAD 'basic_archive'",
 		"ALTER SYSTEM RESET archive_library", "ALTER SYSTEM RESET basic_archive.archive_directory", "ALTER SYSTEM RESET archive_timeout",
@@ -172,7 +176,7 @@ func segmentNumber(name string) (n uint64, ok bool) {
 
 // checkArchive finds a segment that is missing between first and the archive's last: PostgreSQL would take it for the end.
 func checkArchive(archive, first string) (last string, err error) {
-	next, ok := segmentNumber(first)
+	from, ok := segmentNumber(first)
 	if !ok {
 		return "", fmt.Errorf("%q is no WAL segment", first)
 	}
@@ -180,19 +184,16 @@ func checkArchive(archive, first string) (last string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("archive: %w", err)
 	}
-	var names []string
-	for _, e := range entries {
-		if n, ok := segmentNumber(e.Name()); ok && n >= next {
-			names = append(names, e.Name())
+	next := from
+	for _, e := range entries { // in the order of their names
+		switch n, ok := segmentNumber(e.Name()); {
+		case !ok || n < from:
+		case n != next:
+			return "", fmt.Errorf("the archive %s has %s, but lacks a segment before it: find it, or restore another backup (--backup)", archive, e.Name())
+		default:
+			last = e.Name()
+			next++
 		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if n, _ := segmentNumber(name); n != next {
-			return "", fmt.Errorf("the archive %s has %s, but lacks a segment before it: find it, or restore another backup (--backup)", archive, name)
-		}
-		last = name
-		next++
 	}
 	if last == "" {
 		return "", fmt.Errorf("the archive %s lacks %s, which the backup needs: find it, or restore another backup (--backup)", archive, first)

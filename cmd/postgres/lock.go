@@ -89,8 +89,8 @@ func waitLock(ctx context.Context, l layout, h holder, patience time.Duration, l
 	told := HeldError{}
 	for {
 		lk, err := tryLock(l, h)
-		var held *HeldError
-		if !errors.As(err, &held) {
+		held, isHeld := errors.AsType[*HeldError](err)
+		if !isHeld {
 			return lk, err
 		}
 		if !time.Now().Before(deadline) {

@@ -70,10 +70,7 @@ func spawn(cfg spawnConfig) (*child, error) {
 
 // signal of a child that is gone already does nothing.
 func (c *child) signal(s syscall.Signal) {
-	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		// Only a child that changed its identity could refuse; then its exit is waited for all the same.
-		return
-	}
+	_ = c.cmd.Process.Signal(s) // only a child that changed its identity could refuse; its exit is waited for all the same
 }
 
 func (c *child) gone() bool {

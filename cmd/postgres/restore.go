@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // RestoreConfig says what to restore, and where to.
@@ -140,10 +138,9 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 	if err := s.program.has("pg_verifybackup", "pg_waldump"); err != nil {
 		return err
 	}
-	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); err != nil {
-		if foundFault(err) {
-			err = fmt.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
-		}
+	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); foundFault(err) {
+		return fmt.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
+	} else if err != nil {
 		return err
 	}
 	if to.IsZero() {
@@ -167,19 +164,17 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 
 // checkWAL finds a damaged record: PostgreSQL would take it for the end of the archive.
 func (s *Server) checkWAL(ctx context.Context, archive, first, last string) error {
-	if err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last); err != nil {
-		if foundFault(err) {
-			err = fmt.Errorf("the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err)
-		}
-		return err
+	err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last)
+	if foundFault(err) {
+		return fmt.Errorf("the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err)
 	}
-	return nil
+	return err
 }
 
 // foundFault says that a program has looked and found fault: one that is missing, or was interrupted, has found nothing.
 func foundFault(err error) bool {
-	var exit *exec.ExitError
-	return errors.As(err, &exit) && exit.Exited()
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	return ended && exit.Exited()
 }
 
 // recover replays the archive, runs Finish and stops the server.
@@ -206,20 +201,10 @@ func (s *Server) recover(ctx context.Context, cfg RestoreConfig, archive string)
 	if err != nil {
 		return err
 	}
-	err = s.leave(ctx)
-	if err == nil {
+	if err = forgetArchive(ctx, s.URL(Database)); err == nil {
 		err = cfg.Finish(ctx, s.URL(Database))
 	}
 	return errors.Join(err, s.shutdown(context.WithoutCancel(ctx), c))
-}
-
-func (s *Server) leave(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, s.URL(Database))
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	return forgetArchive(ctx, conn)
 }
 
 // run runs a program as the account.

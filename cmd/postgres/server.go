@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -65,9 +66,8 @@ type Server struct {
 	stopOnce sync.Once
 	done     chan struct{}
 
-	mu    sync.Mutex
-	child *child
-	err   error
+	child atomic.Pointer[child] // nil while none runs
+	err   error                 // belongs to supervise until done is closed
 }
 
 // Start takes the data directory, makes it where necessary, and returns when the server accepts connections. ctx is for
@@ -97,14 +97,16 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
-	if s.child, err = s.bringUp(ctx, false); err != nil {
+	c, err := s.bringUp(ctx, false)
+	if err != nil {
 		return nil, err
 	}
 	if err := s.ready(ctx); err != nil {
-		return nil, errors.Join(err, s.shutdown(ctx, s.child))
+		return nil, errors.Join(err, s.shutdown(ctx, c))
 	}
+	s.child.Store(c)
 	s.alive, s.end = context.WithCancel(context.Background())
-	go s.supervise()
+	go s.supervise(c)
 	return s, nil
 }
 
@@ -265,7 +267,7 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 	_, err = conn.Exec(ctx, "CREATE DATABASE "+Database)
 	// It exists; or this is a standby (read_only_sql_transaction), whose primary has made it.
-	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && (pgErr.Code == "42P04" || pgErr.Code == "25006") {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (pgErr.Code == "42P04" || pgErr.Code == "25006") {
 		err = nil
 	}
 	if err == nil {
@@ -278,15 +280,13 @@ func (s *Server) ready(ctx context.Context) error {
 }
 
 // supervise owns the child until Stop, and starts it again whenever it dies.
-func (s *Server) supervise() {
+func (s *Server) supervise(c *child) {
 	defer close(s.done)
-	c := s.child
 	var err error
 	for err == nil {
 		select {
 		case <-s.alive.Done():
-			err = s.shutdown(s.hurry, c)
-			s.finish(err)
+			s.finish(s.shutdown(s.hurry, c))
 			return
 		case <-c.exited:
 		}
@@ -295,10 +295,10 @@ func (s *Server) supervise() {
 			return
 		}
 		s.cfg.Log.Error("PostgreSQL died and is started again", "pid", c.pid, "error", s.layout.withoutRoom(c.err))
-		s.setChild(nil)
+		s.child.Store(nil)
 		began := time.Now()
 		if c, err = s.bringUp(s.alive, true); err == nil {
-			s.setChild(c)
+			s.child.Store(c)
 			s.cfg.Log.Info("PostgreSQL is back", "pid", c.pid, "after", time.Since(began).Round(time.Millisecond))
 		}
 	}
@@ -311,22 +311,13 @@ func (s *Server) supervise() {
 	s.finish(err)
 }
 
-func (s *Server) setChild(c *child) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.child = c
-}
-
 // finish runs when no child is left.
 func (s *Server) finish(err error) {
-	s.setChild(nil)
+	s.child.Store(nil)
 	if s.layout.shared {
 		err = errors.Join(err, os.RemoveAll(s.layout.socket))
 	}
-	err = errors.Join(err, s.lock.release())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.err = err
+	s.err = errors.Join(err, s.lock.release())
 }
 
 // shutdown returns when the child is gone. A context that ends cuts the clean shutdown short.
@@ -368,12 +359,10 @@ func (s *Server) Program(name string) string { return filepath.Join(s.program.di
 
 // PID is the postmaster's, 0 while none runs or where another process runs it.
 func (s *Server) PID() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.child == nil {
-		return 0
+	if c := s.child.Load(); c != nil {
+		return c.pid
 	}
-	return s.child.pid
+	return 0
 }
 
 // Done is closed when the server is stopped, or has died and could not be started again. For a server that another
@@ -382,9 +371,12 @@ func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Err says, after Done, why the server is gone; nil after a clean stop.
 func (s *Server) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
 }
 
 // Stop ends the server: cleanly, or at once when ctx ends before that. Another process's server is left running.

@@ -112,8 +112,8 @@ func (p *past) cause() domain.Origin {
 
 func (p *past) register(document string, version int32) domain.PublicID {
 	c := p.registrar.Prepare(p.cause(), p.key, domain.KeyLimits{}, domain.Declaration{
-		CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version,
-		SHA256: sha256.Sum256([]byte(document)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
+		VersionReference: domain.VersionReference{CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version},
+		SHA256:           sha256.Sum256([]byte(document)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
 	}, p.now)
 	p.do(c)
 	return c.Outcome.PublicID

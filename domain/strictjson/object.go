@@ -72,8 +72,8 @@ type Object struct {
 // entry is one distinct name: of a member, or one that was asked for in vain.
 type entry struct {
 	name  string
-	first int // into members; -1 for none
-	count int
+	first int // into members
+	count int // of members
 	asked bool
 	wrong bool // something was found wrong with the member, or within it
 }
@@ -91,6 +91,9 @@ type report struct {
 	objects  []*Object
 	problems []Problem // at most one more than MaxProblems
 }
+
+// full reports whether more is wrong already than will be listed.
+func (r *report) full() bool { return len(r.problems) > MaxProblems }
 
 // Decode begins to read v, which must be an object.
 func Decode(v Value) *Object { return new(Meter).Decode(v) }
@@ -146,9 +149,9 @@ func (o *Object) entry(name string) *entry {
 	i := o.find(name)
 	if i < 0 {
 		i = len(o.entries)
-		o.entries = append(o.entries, entry{name: name, first: -1})
+		o.entries = append(o.entries, entry{name: name})
 		if i == fewEntries {
-			o.places = make(map[string]int, len(o.members))
+			o.places = map[string]int{}
 		}
 		if i >= fewEntries {
 			o.places[name] = i
@@ -183,39 +186,23 @@ func Listed(problems []Problem, most int) []Problem {
 // appendUnexpected appends the members that were not asked for and those given twice,
 // until the list is longer than MaxProblems.
 func (o *Object) appendUnexpected(list []Problem) []Problem {
-	if len(list) > MaxProblems || !o.hasUnexpected() {
-		return list
-	}
-	seen := make([]int, len(o.entries))
-	for _, m := range o.members {
-		i := o.find(m.Name)
-		seen[i]++
-		switch {
-		case seen[i] == 2:
-			list = append(list, o.about(m.Name, CodeDuplicate, "the member appears more than once"))
-		case seen[i] == 1 && !o.entries[i].asked:
+	for i := range o.entries {
+		e := &o.entries[i]
+		if o.report.steps++; len(list) > MaxProblems {
+			break
+		}
+		if e.count > 0 && !e.asked {
 			message := "there is no such member"
-			if similar := o.similar(m.Name); similar != "" {
+			if similar := o.similar(e.name); similar != "" {
 				message += fmt.Sprintf("; did you mean %s?", similar)
 			}
-			list = append(list, o.about(m.Name, CodeUnknown, message))
+			list = append(list, o.about(e.name, CodeUnknown, message))
 		}
-		if len(list) > MaxProblems {
-			break
+		if e.count > 1 {
+			list = append(list, o.about(e.name, CodeDuplicate, "the member appears more than once"))
 		}
 	}
 	return list
-}
-
-// hasUnexpected reports whether a member was not asked for, or is given twice.
-func (o *Object) hasUnexpected() bool {
-	o.report.steps += int64(len(o.entries))
-	for i := range o.entries {
-		if e := &o.entries[i]; e.count > 1 || e.count == 1 && !e.asked {
-			return true
-		}
-	}
-	return false
 }
 
 // maxShownName is the most bytes of a name that an answer repeats.
@@ -246,33 +233,44 @@ func (o *Object) similar(name string) string {
 }
 
 // Problem adds a problem of a member; name "" means the object itself.
-func (o *Object) Problem(name, code, message string) {
-	if name != "" {
-		o.spoil(name)
-		o.add(name, "", code, message)
-		return
-	}
-	if o.parent != nil {
-		o.parent.spoil(o.name)
-	}
-	o.add("", "", code, message)
-}
+func (o *Object) Problem(name, code, message string) { o.add(name, "", code, message) }
 
 // ElementProblem adds a problem of one element of an array member.
 func (o *Object) ElementProblem(name string, index int, code, message string) {
-	o.spoil(name)
 	o.add(name, "/"+strconv.Itoa(index), code, message)
 }
 
-// spoil notes that something is wrong with a member, and so within every object round it.
-func (o *Object) spoil(name string) {
-	for ; o != nil; o, name = o.parent, o.name {
-		e := o.entry(name)
+// add lists a problem of the object, of a member or of an element of it, unless enough are listed. The member is
+// wrong, and so is every object round it.
+func (o *Object) add(name, element, code, message string) {
+	at, member := o, name
+	if name == "" {
+		at, member = o.parent, o.name
+	}
+	for ; at != nil; at, member = at.parent, at.name {
+		e := at.entry(member)
 		if e.wrong {
-			return
+			break
 		}
 		e.wrong = true
 	}
+	if o.report.steps++; o.report.full() {
+		return
+	}
+	pointer := o.pointer
+	if name != "" {
+		pointer = o.at(name) + element
+	}
+	o.report.problems = append(o.report.problems, Problem{pointer, code, message})
+}
+
+// at points to a member. A name that is too long to be repeated is cut.
+func (o *Object) at(name string) string {
+	if len(name) > maxShownName {
+		name = strings.ToValidUTF8(name[:maxShownName], "") + "…"
+	}
+	o.report.steps += int64(len(o.pointer) + len(name))
+	return o.pointer + "/" + pointerName.Replace(name)
 }
 
 // Present reports whether the object itself is there and is an object.
@@ -280,7 +278,7 @@ func (o *Object) Present() bool { return o.present }
 
 // Has reports whether the member is there, of whatever type, null included. It counts as asking for the member.
 func (o *Object) Has(name string) bool {
-	_, ok := o.look(name)
+	_, ok := o.get(name, Optional)
 	return ok
 }
 
@@ -303,19 +301,27 @@ func (o *Object) Names() []string {
 	return names
 }
 
+// Value reads a member of any type; null where it is missing. Nothing within it is checked.
+func (o *Object) Value(name string, p Presence) Value {
+	v, _ := o.get(name, p)
+	return v
+}
+
 // String reads a string without U+0000.
 func (o *Object) String(name string, p Presence) string {
-	s, _ := o.str(name, p)
+	s, _ := o.text(name, p, false)
 	return s
 }
 
-// NullableString reads a string or null; nil where it is null or missing.
-func (o *Object) NullableString(name string, p Presence) *string { return nullable(o, name, p, o.text) }
+// NullableString reads a string or null; nil where it is null, missing or wrong.
+func (o *Object) NullableString(name string, p Presence) *string {
+	return given(o.text(name, p, true))
+}
 
 // Match reads a string that must match; otherwise the problem is FORMAT with the
 // message, which says what the member must be.
 func (o *Object) Match(name string, p Presence, matches func(string) bool, message string) string {
-	s, ok := o.str(name, p)
+	s, ok := o.text(name, p, false)
 	if ok && !matches(s) {
 		o.Problem(name, CodeFormat, message)
 		return ""
@@ -325,7 +331,7 @@ func (o *Object) Match(name string, p Presence, matches func(string) bool, messa
 
 // Sized reads a string of least to most characters (Unicode code points).
 func (o *Object) Sized(name string, p Presence, least, most int) string {
-	s, ok := o.str(name, p)
+	s, ok := o.text(name, p, false)
 	if n := utf8.RuneCountInString(s); ok && (n < least || n > most) {
 		o.Problem(name, CodeLength, fmt.Sprintf("must have %d to %d characters", least, most))
 		return ""
@@ -335,31 +341,26 @@ func (o *Object) Sized(name string, p Presence, least, most int) string {
 
 // Int reads an integer from least to most; both must lie within MinInteger and MaxInteger.
 func (o *Object) Int(name string, least, most int64, p Presence) int64 {
-	if v, ok := o.get(name, p); ok {
-		n, _ := o.integer(name, v, least, most)
-		return n
-	}
-	return 0
+	n, _ := o.integer(name, p, false, least, most)
+	return n
 }
 
 // NullableInt reads an integer or null; nil where it is null, missing or wrong.
 func (o *Object) NullableInt(name string, least, most int64, p Presence) *int64 {
-	return nullable(o, name, p, func(name string, v Value) (int64, bool) { return o.integer(name, v, least, most) })
+	return given(o.integer(name, p, true, least, most))
 }
 
-func nullable[T any](o *Object, name string, p Presence, read func(string, Value) (T, bool)) *T {
-	if v, ok := o.get(name, p); ok && v.kind != Null {
-		if t, ok := read(name, v); ok {
-			return &t
-		}
+func given[T any](t T, ok bool) *T {
+	if ok {
+		return new(t)
 	}
 	return nil
 }
 
 // Bool reads a boolean.
 func (o *Object) Bool(name string, p Presence) bool {
-	v, ok := o.get(name, p)
-	return ok && o.want(name, v, Bool) && v.text == "true"
+	v, ok := o.typed(name, p, false, Bool)
+	return ok && v.text == "true"
 }
 
 // StringList reads an array of at most most strings; nil unless every element is one.
@@ -368,16 +369,14 @@ func (o *Object) StringList(name string, p Presence, most int) []string {
 	if !ok {
 		return nil
 	}
-	list, good := make([]string, 0, len(items)), true
+	list := make([]string, 0, len(items))
 	for i, item := range items {
 		o.report.steps += int64(len(item.Value.text))
 		switch v := item.Value; {
 		case v.kind != String:
 			o.ElementProblem(name, i, CodeType, fmt.Sprintf("must be %s, not %s", String, v.kind))
-			good = false
 		case strings.IndexByte(v.text, 0) >= 0:
 			o.ElementProblem(name, i, CodeNUL, withoutNUL)
-			good = false
 		default:
 			list = append(list, v.text)
 		}
@@ -385,7 +384,7 @@ func (o *Object) StringList(name string, p Presence, most int) []string {
 			break
 		}
 	}
-	if !good {
+	if len(list) < len(items) {
 		return nil
 	}
 	return list
@@ -416,24 +415,14 @@ func (o *Object) Objects(name string, p Presence, least, most int) []*Object {
 
 // Values reads an array of least to most values of any kind, to be decoded one by one: each with problems of its own.
 func (o *Object) Values(name string, p Presence, least, most int) []Value {
-	items, ok := o.list(name, p, least, most)
-	if !ok {
-		return nil
-	}
-	list := make([]Value, len(items))
-	for i, item := range items {
-		list[i] = item.Value
-	}
-	return list
+	items, _ := o.list(name, p, least, most)
+	return values(items)
 }
 
 // list reads an array of least to most elements. The elements of one that is shorter or longer are not looked at.
 func (o *Object) list(name string, p Presence, least, most int) ([]Member, bool) {
-	v, ok := o.get(name, p)
-	if !ok || !o.want(name, v, Array) {
-		return nil, false
-	}
-	if n := len(v.items); n < least || n > most {
+	v, ok := o.typed(name, p, false, Array)
+	if n := len(v.items); ok && (n < least || n > most) {
 		rule := fmt.Sprintf("must have %d to %d elements", least, most)
 		if most == AnyLength {
 			rule = fmt.Sprintf("must have at least %d elements", least)
@@ -442,106 +431,61 @@ func (o *Object) list(name string, p Presence, least, most int) ([]Member, bool)
 		return nil, false
 	}
 	o.report.steps += int64(len(v.items))
-	return v.items, true
+	return v.items, ok
 }
 
-// Value reads a member of any type; null where it is missing. Nothing within it is checked.
-func (o *Object) Value(name string, p Presence) Value {
-	v, _ := o.get(name, p)
-	return v
-}
-
-// add lists a problem of a member, or of an element of it, unless enough are listed.
-func (o *Object) add(name, element, code, message string) {
-	o.report.steps++
-	if o.report.full() {
-		return
-	}
-	pointer := o.pointer
-	if name != "" {
-		pointer = o.at(name) + element
-	}
-	o.report.problems = append(o.report.problems, Problem{pointer, code, message})
-}
-
-// full reports whether more is wrong already than will be listed.
-func (r *report) full() bool { return len(r.problems) > MaxProblems }
-
-// at points to a member. A name that is too long to be repeated is cut.
-func (o *Object) at(name string) string {
-	if len(name) > maxShownName {
-		name = strings.ToValidUTF8(name[:maxShownName], "") + "…"
-	}
-	o.report.steps += int64(len(o.pointer) + len(name))
-	return o.pointer + "/" + pointerName.Replace(name)
-}
-
-// look asks for a member: the first of that name.
-func (o *Object) look(name string) (Value, bool) {
+// get asks for a member: the first of that name.
+func (o *Object) get(name string, p Presence) (Value, bool) {
 	e := o.entry(name)
 	e.asked = true
-	if e.first < 0 {
-		return Value{}, false
+	if e.count > 0 {
+		return o.members[e.first].Value, true
 	}
-	return o.members[e.first].Value, true
-}
-
-func (o *Object) get(name string, p Presence) (Value, bool) {
-	v, ok := o.look(name)
-	if !ok && p == Required && o.present {
+	if p == Required && o.present {
 		o.Problem(name, CodeRequired, "the member is required")
 	}
-	return v, ok
+	return Value{}, false
 }
 
-func (o *Object) want(name string, v Value, kind Kind) bool {
-	if v.kind == kind {
-		return true
+// typed asks for a member that must be of a kind, or may be null; ok is false of null too.
+func (o *Object) typed(name string, p Presence, nullable bool, kind Kind) (v Value, ok bool) {
+	v, ok = o.get(name, p)
+	switch {
+	case !ok, nullable && v.kind == Null:
+		return Value{}, false
+	case v.kind != kind:
+		o.Problem(name, CodeType, fmt.Sprintf("must be %s, not %s", kind, v.kind))
+		return Value{}, false
 	}
-	o.Problem(name, CodeType, fmt.Sprintf("must be %s, not %s", kind, v.kind))
-	return false
-}
-
-func (o *Object) str(name string, p Presence) (string, bool) {
-	v, ok := o.get(name, p)
-	if !ok {
-		return "", false
-	}
-	return o.text(name, v)
+	o.report.steps += int64(len(v.text))
+	return v, true
 }
 
 const withoutNUL = "must be a string without U+0000"
 
-func (o *Object) text(name string, v Value) (string, bool) {
-	if !o.want(name, v, String) {
-		return "", false
-	}
-	o.report.steps += int64(len(v.text))
-	if strings.IndexByte(v.text, 0) >= 0 {
+func (o *Object) text(name string, p Presence, nullable bool) (string, bool) {
+	v, ok := o.typed(name, p, nullable, String)
+	if ok && strings.IndexByte(v.text, 0) >= 0 {
 		o.Problem(name, CodeNUL, withoutNUL)
 		return "", false
 	}
-	return v.text, true
+	return v.text, ok
 }
 
-func (o *Object) integer(name string, v Value, least, most int64) (int64, bool) {
-	if !o.want(name, v, Number) {
+func (o *Object) integer(name string, p Presence, nullable bool, least, most int64) (int64, bool) {
+	v, ok := o.typed(name, p, nullable, Number)
+	if !ok {
 		return 0, false
 	}
-	o.report.steps += int64(len(v.text))
-	if !integerForm(v.text) {
+	if v.text == "-0" || strings.ContainsAny(v.text, ".eE") {
 		o.Problem(name, CodeInteger, "must be an integer in plain digits, without fraction, exponent or minus zero")
 		return 0, false
 	}
+	least, most = max(least, MinInteger), min(most, MaxInteger)
 	n, err := strconv.ParseInt(v.text, 10, 64)
-	if err != nil || n < max(least, MinInteger) || n > min(most, MaxInteger) {
-		o.Problem(name, CodeRange, fmt.Sprintf("must be an integer from %d to %d", max(least, MinInteger), min(most, MaxInteger)))
+	if err != nil || n < least || n > most {
+		o.Problem(name, CodeRange, fmt.Sprintf("must be an integer from %d to %d", least, most))
 		return 0, false
 	}
 	return n, true
-}
-
-// integerForm knows that text is a JSON number, so leading zeros are out already.
-func integerForm(text string) bool {
-	return text != "-0" && strings.IndexFunc(strings.TrimPrefix(text, "-"), func(r rune) bool { return r < '0' || r > '9' }) < 0
 }

@@ -69,11 +69,15 @@ func (v Value) Elements() []Value {
 	if v.kind != Array {
 		return nil
 	}
-	elements := make([]Value, len(v.items))
-	for i, item := range v.items {
-		elements[i] = item.Value
+	return values(v.items)
+}
+
+func values(items []Member) []Value {
+	list := make([]Value, len(items))
+	for i, item := range items {
+		list[i] = item.Value
 	}
-	return elements
+	return list
 }
 
 // Length is how many bytes an object or an array had where it was read, from brace to brace; 0 of other kinds.
@@ -82,11 +86,8 @@ func (v Value) Length() int { return int(v.length) }
 // Len is the number of members or elements.
 func (v Value) Len() int { return len(v.items) }
 
-// MarshalJSON writes the value without white space, members in their order and
+// AppendJSON appends the value without white space, members in their order and
 // duplicates included. Parsing the result gives the same Value but for its Length.
-func (v Value) MarshalJSON() ([]byte, error) { return v.AppendJSON(nil), nil }
-
-// AppendJSON appends what MarshalJSON writes.
 func (v Value) AppendJSON(dst []byte) []byte {
 	switch v.kind {
 	case Null:
@@ -178,12 +179,10 @@ func refusal(data []byte, err error) error {
 }
 
 func invalidUTF8(data []byte) int {
-	for i := 0; i < len(data); {
-		r, size := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && size == 1 {
+	for i, r := range string(data) {
+		if _, size := utf8.DecodeRune(data[i:]); r == utf8.RuneError && size == 1 {
 			return i
 		}
-		i += size
 	}
 	return len(data)
 }
@@ -207,7 +206,7 @@ func (r *reader) value() (Value, error) {
 		return Value{}, &SyntaxError{int(r.InputOffset()) + between, fmt.Sprintf("more than %d values", maxValues)}
 	}
 	r.steps++
-	if r.values%stopInterval == 0 && r.meter.stopped() {
+	if r.values%stopInterval == 0 && r.meter.Stop != nil && r.meter.Stop() {
 		return Value{}, ErrStopped
 	}
 	token, err := r.ReadToken()
@@ -279,6 +278,3 @@ type Meter struct {
 func (m *Meter) Steps() int64 { return m.steps.Load() }
 
 func (m *Meter) add(steps int64) { m.steps.Add(steps) }
-
-// stopped is asked once every stopInterval values.
-func (m *Meter) stopped() bool { return m.Stop != nil && m.Stop() }

@@ -125,8 +125,8 @@ type PanicError struct {
 // NewPanicError makes an error of a recovered value, with the stack of the caller.
 func NewPanicError(value any) *PanicError {
 	p := &PanicError{What: fmt.Sprintf("a value of type %T", value), Stack: string(debug.Stack())}
-	var fault runtime.Error
-	if e, ok := value.(error); ok && errors.As(e, &fault) {
+	e, _ := value.(error)
+	if fault, ok := errors.AsType[runtime.Error](e); ok {
 		p.What = fault.Error()
 	}
 	return p

@@ -133,11 +133,11 @@ func (p *Provider) verify(ctx context.Context, raw, audience string) (*oidc.IDTo
 	}
 	keys := &judgedKeys{KeySet: found.keys}
 	token, err := oidc.NewVerifier(p.Issuer, keys, &oidc.Config{ClientID: audience, SupportedSigningAlgs: Algorithms(), Now: p.Now}).Verify(ctx, raw)
-	var expired *oidc.TokenExpiredError
+	_, expired := errors.AsType[*oidc.TokenExpiredError](err)
 	switch {
 	case keys.failure != nil:
 		return nil, unavailable(keys.failure)
-	case errors.As(err, &expired):
+	case expired:
 		return nil, refuse("it has expired", err)
 	case err != nil:
 		return nil, refuse("its signature, issuer, audience or time is not what this service accepts", err)
@@ -361,9 +361,8 @@ func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (subjec
 		return "", err
 	}
 	answer, err := p.flow(found).Exchange(oidc.ClientContext(ctx, p.client), code, oauth2.VerifierOption(a.Verifier))
-	var refused *oauth2.RetrieveError
-	switch {
-	case errors.As(err, &refused):
+	switch refused, known := errors.AsType[*oauth2.RetrieveError](err); {
+	case known:
 		why := fmt.Errorf("it answers %s %q", refused.Response.Status, refused.ErrorCode) // its page is for nobody's log
 		if refused.Response.StatusCode >= http.StatusInternalServerError {
 			return "", unavailable(why)

@@ -35,13 +35,10 @@ func (d Declaration) VersionReference() VersionReference {
 
 // Record has the members of contract section 3, all always present.
 type Record struct {
-	ID                  string        `json:"id"`
-	PublicID            string        `json:"publicId"`
-	SHA256              string        `json:"sha256"`
-	CompanyReference    string        `json:"companyReference"`
-	Source              string        `json:"source"`
-	DocumentReference   string        `json:"documentReference"`
-	Version             int32         `json:"version"`
+	ID       string `json:"id"`
+	PublicID string `json:"publicId"`
+	SHA256   string `json:"sha256"`
+	VersionReference
 	PreviousVersion     *int32        `json:"previousVersion"`
 	SizeBytes           int64         `json:"sizeBytes"`
 	MimeType            string        `json:"mimeType"`
@@ -59,13 +56,11 @@ type Consumption struct {
 	Applied int `json:"applied"`
 }
 
-// Usage is the organization's month; Limit and Remaining are nil without a limit.
+// Usage is the organization's month.
 type Usage struct {
-	Period    domain.Period `json:"period"`
-	Limit     *int64        `json:"limit"`
-	Used      int64         `json:"used"`
-	Remaining *int64        `json:"remaining"`
-	ResetsAt  string        `json:"resetsAt"`
+	Period domain.Period `json:"period"`
+	Quota
+	ResetsAt string `json:"resetsAt"`
 }
 
 // Registration is a record with what its registration cost.
@@ -114,16 +109,13 @@ type Records struct {
 
 // FeedEvent is one change of a version. Version is the document's, RecordStatus the state right after the event.
 type FeedEvent struct {
-	ID                string           `json:"id"`
-	Sequence          int64            `json:"sequence"`
-	Type              domain.EventType `json:"type"`
-	OccurredAt        string           `json:"occurredAt"`
-	PublicID          string           `json:"publicId"`
-	CompanyReference  string           `json:"companyReference"`
-	Source            string           `json:"source"`
-	DocumentReference string           `json:"documentReference"`
-	Version           int32            `json:"version"`
-	RecordStatus      domain.Status    `json:"recordStatus"`
+	ID         string           `json:"id"`
+	Sequence   int64            `json:"sequence"`
+	Type       domain.EventType `json:"type"`
+	OccurredAt string           `json:"occurredAt"`
+	PublicID   string           `json:"publicId"`
+	VersionReference
+	RecordStatus domain.Status `json:"recordStatus"`
 }
 
 // Feed is a page of a company's changes, in order: of FeedEvent, or of their raw JSON.
@@ -154,14 +146,11 @@ type EntriesUsed struct {
 
 // UsageEntry is one new version, with the event of its registration.
 type UsageEntry struct {
-	EventID           string `json:"eventId"`
-	Sequence          int64  `json:"sequence"`
-	OccurredAt        string `json:"occurredAt"`
-	PublicID          string `json:"publicId"`
-	CompanyReference  string `json:"companyReference"`
-	Source            string `json:"source"`
-	DocumentReference string `json:"documentReference"`
-	Version           int32  `json:"version"`
+	EventID    string `json:"eventId"`
+	Sequence   int64  `json:"sequence"`
+	OccurredAt string `json:"occurredAt"`
+	PublicID   string `json:"publicId"`
+	VersionReference
 }
 
 type CompanyRequest struct {
@@ -279,12 +268,10 @@ type Allowance struct {
 	Warnings     []Warning      `json:"warnings"`
 }
 
-// MonthlyUsage has nil for Limit and Remaining where Unlimited.
+// MonthlyUsage is the organization's month, and whether it has no limit.
 type MonthlyUsage struct {
-	Limit     *int64 `json:"limit"`
+	Quota
 	Unlimited bool   `json:"unlimited"`
-	Used      int64  `json:"used"`
-	Remaining *int64 `json:"remaining"`
 	ResetsAt  string `json:"resetsAt"`
 }
 

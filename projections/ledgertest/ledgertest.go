@@ -201,8 +201,8 @@ func (l *Ledger) Must(t testing.TB, c domain.Command) {
 // Declaration is a declaration of the organization's company whose content stands for the file.
 func (o Organization) Declaration(document string, version int32, content string) domain.Declaration {
 	return domain.Declaration{
-		CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version,
-		SHA256: sha256.Sum256([]byte(content)), SizeBytes: int64(len(content)), MimeType: "application/pdf",
+		VersionReference: domain.VersionReference{CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version},
+		SHA256:           sha256.Sum256([]byte(content)), SizeBytes: int64(len(content)), MimeType: "application/pdf",
 		GeneratedAt: "2026-11-01T10:00:00Z",
 	}
 }

@@ -124,7 +124,7 @@ func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 		"2001:db8::1/128": {"2001:db8::1": true, "2001:db8::2": false},
 	} {
 		create, text := domain.NewCreateKey(domain.CreateKey{
-			Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour, Network: &network,
+			Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour, KeyLimits: domain.KeyLimits{Network: &network},
 		}, l.Now())
 		l.Must(t, create)
 		id, secret, _ := domain.ParseAPIKey(text)

@@ -200,8 +200,9 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 func (l *lab) declaration() domain.Declaration {
 	name := "document-" + strconv.FormatInt(l.documents.Add(1), 10)
 	return domain.Declaration{
-		CompanyReference: company, Source: origin, DocumentReference: name, Version: 1, SHA256: sha256.Sum256([]byte(name)),
-		SizeBytes: 50_000, MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
+		VersionReference: domain.VersionReference{CompanyReference: company, Source: origin, DocumentReference: name, Version: 1},
+		SHA256:           sha256.Sum256([]byte(name)),
+		SizeBytes:        50_000, MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
 	}
 }
 

@@ -56,14 +56,13 @@ func (v KeyView) line() string {
 	if v.EndsSoon {
 		state += ", ENDS SOON"
 	}
-	if v.LastUsedAt != nil {
-		state += ", last used " + *v.LastUsedAt
-	}
-	if v.Source != nil {
-		state += ", source " + *v.Source
-	}
-	if v.Network != nil {
-		state += ", network " + *v.Network
+	for _, more := range []struct {
+		says string
+		of   *string
+	}{{", last used ", v.LastUsedAt}, {", source ", v.Source}, {", network ", v.Network}} {
+		if more.of != nil {
+			state += more.says + *more.of
+		}
 	}
 	if v.MaxVersionStep != nil {
 		state += fmt.Sprintf(", version step %d", *v.MaxVersionStep)
@@ -223,10 +222,7 @@ func (a *app) keyRevokeCommand() *cobra.Command {
 	v := a.ledgerVerb("key revoke")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
 		revoke := &domain.RevokeKey{Origin: ledger.Origin(a.App, key.Organization), Key: key.ID}
-		if err := l.Do(ctx, revoke); err != nil {
-			return err
-		}
-		return v.show(a.viewKey(query.UsedKey{APIKey: revoke.Outcome, LastUsedAt: key.LastUsedAt}))
+		return v.changes(ctx, l, revoke, func() shown { return a.viewKey(query.UsedKey{APIKey: revoke.Outcome, LastUsedAt: key.LastUsedAt}) })
 	})
 }
 

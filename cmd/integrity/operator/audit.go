@@ -115,8 +115,7 @@ func (a *app) auditBundle(cfg *config.Config, dir string, only domain.Organizati
 		return auditView{}, err
 	}
 	checker.Found(wrong...)
-	bar := a.eventsBar("events")
-	bar.ChangeMax64(b.Events)
+	bar := a.eventsBar("events", b.Events)
 	err = b.Walk(func(events []audit.Event) error {
 		_ = bar.Add(len(events)) // it only draws
 		return checker.Add(events)
@@ -153,19 +152,20 @@ func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error 
 	for _, e := range erased {
 		gone[e.Text] = true
 	}
-	held := map[domain.TextID]bool{}
+	held := 0
 	err := b.Walk(func(events []audit.Event) error {
 		for i := range events {
 			for _, t := range events[i].Stored {
 				if t.Body != nil && gone[t.ID] {
-					held[t.ID] = true
+					held++
+					delete(gone, t.ID)
 				}
 			}
 		}
 		return nil
 	}, func(...audit.Finding) {})
-	if err == nil && len(held) > 0 {
-		v.NotChecked = append(v.NotChecked, fmt.Sprintf("%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", len(held)))
+	if err == nil && held > 0 {
+		v.NotChecked = append(v.NotChecked, fmt.Sprintf("%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", held))
 	}
 	return err
 }
@@ -200,8 +200,7 @@ func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys
 
 // finishAudit replays what was set aside and fills in what every audit says.
 func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, audit.Report, error) {
-	bar := a.eventsBar("documents")
-	bar.ChangeMax64(audit.PartCount)
+	bar := a.eventsBar("documents", audit.PartCount)
 	report, err := checker.Finish(func(parts int) { _ = bar.Set(parts) })
 	_ = bar.Close()
 	v := auditView{
@@ -225,13 +224,11 @@ func (a *app) printAudit(v auditView, asJSON bool) (err error) {
 		v.Findings = []audit.Finding{}
 	}
 	out := bufio.NewWriter(a.Out)
-	defer func() { err = errors.Join(err, out.Flush()) }()
-	if asJSON {
-		if err := cli.WriteJSON(out, v, "  "); err != nil {
-			return err
-		}
-	} else {
+	defer flush(out, &err)
+	if !asJSON {
 		v.print(out)
+	} else if err := cli.WriteJSON(out, v, "  "); err != nil {
+		return err
 	}
 	if !v.Clean {
 		return cli.NegativeError("")

@@ -95,8 +95,7 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 		}
 		total += n
 	}
-	bar := d.eventsBar("events")
-	bar.ChangeMax64(max(total, 1))
+	bar := d.eventsBar("events", max(total, 1))
 	for _, log := range logs {
 		end, err := log.Walk(ctx, func(events []audit.Event) error {
 			_ = bar.Add(len(events)) // it only draws
@@ -144,7 +143,7 @@ func (d *databaseAudit) placed(ctx context.Context, report audit.Report) error {
 
 // log derives the transparency tree anew and checks its checkpoint.
 func (d *databaseAudit) log(ctx context.Context) error {
-	bar := d.eventsBar("transparency log")
+	bar := d.eventsBar("transparency log", 1)
 	_, err := transparency.Check(ctx, d.pool, func(done, all int64) {
 		bar.ChangeMax64(all)
 		_ = bar.Set64(done) // it only draws
@@ -169,7 +168,7 @@ func (d *databaseAudit) log(ctx context.Context) error {
 
 // projections compares every row with a replay of the log, which is begun anew whatever an earlier one has left.
 func (d *databaseAudit) projections(ctx context.Context, r *projections.Rebuild, jobs int) error {
-	bar := d.eventsBar("projections")
+	bar := d.eventsBar("projections", 1)
 	r.Replayed = drawn(bar)
 	var mu sync.Mutex // of what is found
 	r.Found = func(row projections.Difference) {

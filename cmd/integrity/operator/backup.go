@@ -45,10 +45,8 @@ func (a *app) backupCommand() *cobra.Command {
 	withKeys := v.Flags().Bool("with-keys", false, "include the signing key and the key of webhook secrets, where they are files")
 	v.Flags().BoolVar(&to.Move, "move", false, "archive below DIR from now on, where another directory was used")
 	v.Flags().BoolVar(&to.Replaces, "replaces", false, "the data directory that was backed up to DIR last is stopped for ever, and this one has taken its place: --keep removes its backups too")
+	v.must("--keep must be a number of at least 0", func() bool { return to.Keep >= 0 })
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
-		if to.Keep < 0 {
-			return errors.New("--keep must be a number of at least 0")
-		}
 		if cfg.DatabaseURL != "" {
 			return errors.New("the database of INTEGRITY_DATABASE_URL is not the embedded one: back it up with pgBackRest, or with pg_basebackup and WAL archiving, as its operator")
 		}
@@ -172,8 +170,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		base := filepath.Base(b.Dir)
-		view.Backup = &base
+		view.Backup = new(filepath.Base(b.Dir))
 		if view.Keys, view.Missing, err = restoreKeys(cfg, b.Dir); err != nil {
 			return err
 		}
@@ -205,11 +202,10 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 		return eventstore.Installation{}, err
 	}
 	defer pool.Close()
-	err = history.CheckHeads(ctx, pool)
-	if contradicts := (history.HeadError{}); errors.As(err, &contradicts) {
-		err = fmt.Errorf("the restored database is damaged: %w", err)
-	}
-	if err != nil {
+	if err := history.CheckHeads(ctx, pool); err != nil {
+		if _, contradicts := errors.AsType[history.HeadError](err); contradicts {
+			err = fmt.Errorf("the restored database is damaged: %w", err)
+		}
 		return eventstore.Installation{}, err
 	}
 	in, err := eventstore.ReadInstallation(ctx, pool)

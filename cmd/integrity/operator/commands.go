@@ -5,6 +5,7 @@ package operator
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,6 +88,16 @@ func (v *verb) describeJSON(usage string) { v.Flags().Lookup("json").Usage = usa
 // check adds what must hold of arguments and flags.
 func (v *verb) check(holds func() error) { v.checks = append(v.checks, holds) }
 
+// must adds that something must be so, else the command fails with the message.
+func (v *verb) must(message string, holds func() bool) {
+	v.check(func() error {
+		if !holds() {
+			return errors.New(message)
+		}
+		return nil
+	})
+}
+
 // runs makes the command do that, once its checks have passed.
 func (v *verb) runs(do func() error) *cobra.Command {
 	v.RunE = func(_ *cobra.Command, args []string) error {
@@ -126,16 +137,9 @@ func (v *verb) onLedger(do func(ctx context.Context, l *ledger.Opened) error) *c
 
 // onKey makes the command work on the API key that its argument names.
 func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error) *cobra.Command {
-	var id domain.KeyID
-	v.checks = slices.Insert(v.checks, 0, func() (err error) {
-		// The argument is never quoted: it may be the key's text.
-		if id, err = domain.ParseID[domain.KeyID](v.args[0]); err != nil {
-			err = fmt.Errorf("KEY_ID: %w (it is not the text of the key; integrity key list shows the ids)", err)
-		}
-		return err
-	})
+	id := idArgument(v, "KEY_ID: %w (it is not the text of the key; integrity key list shows the ids)", domain.ParseID[domain.KeyID])
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		key, err := l.Store.Key(ctx, id)
+		key, err := l.Store.Key(ctx, *id)
 		if err != nil {
 			return err
 		}
@@ -145,14 +149,20 @@ func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.Us
 
 // onOrganization makes the command work on the organization that its first argument names.
 func (v *verb) onOrganization(do func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error) *cobra.Command {
-	var id domain.OrganizationID
+	id := idArgument(v, "ID: %w", domain.ParseID[domain.OrganizationID])
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error { return do(ctx, l, *id) })
+}
+
+// idArgument reads the first argument before any other check. It is never quoted: it may be a secret.
+func idArgument[I any](v *verb, wrong string, parse func(string) (I, error)) *I {
+	id := new(I)
 	v.checks = slices.Insert(v.checks, 0, func() (err error) {
-		if id, err = domain.ParseID[domain.OrganizationID](v.args[0]); err != nil {
-			err = fmt.Errorf("ID: %w", err)
+		if *id, err = parse(v.args[0]); err != nil {
+			err = fmt.Errorf(wrong, err)
 		}
 		return err
 	})
-	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error { return do(ctx, l, id) })
+	return id
 }
 
 // organization adds the flag of an organization, which is zero where it may be missing and is.
@@ -208,6 +218,14 @@ func (v *verb) print(view any, text string) error { return v.app.Print(v.json, v
 type shown interface{ line() string }
 
 func (v *verb) show(one shown) error { return v.print(one, one.line()) }
+
+// changes executes a command and shows what came of it.
+func (v *verb) changes(ctx context.Context, l *ledger.Opened, c domain.Command, outcome func() shown) error {
+	if err := l.Do(ctx, c); err != nil {
+		return err
+	}
+	return v.show(outcome())
+}
 
 // showAll writes {name: [...]} with --json, else a line for each.
 func showAll[T any, V shown](v *verb, name string, all []T, view func(T) V) error {

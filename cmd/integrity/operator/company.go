@@ -29,12 +29,7 @@ func (a *app) companyCommand() *cobra.Command {
 
 func (a *app) companyCreateCommand() *cobra.Command {
 	v, organization := a.organizationVerb("company create")
-	v.check(func() error {
-		if !domain.ValidReference(v.args[0]) {
-			return fmt.Errorf("REFERENCE: %s", domain.ReferenceRule)
-		}
-		return nil
-	})
+	v.must("REFERENCE: "+domain.ReferenceRule, func() bool { return domain.ValidReference(v.args[0]) })
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		create := &domain.CreateCompany{Origin: ledger.Origin(a.App, *organization), Reference: v.args[0]}
 		if err := l.Do(ctx, create); err != nil {

@@ -84,8 +84,7 @@ func (a *app) export(ctx context.Context, l *ledger.Opened, id domain.Organizati
 	if last > 0 && total == 0 {
 		return ExportView{}, bundle.ErrNotExtended
 	}
-	bar := a.eventsBar("events")
-	bar.ChangeMax64(max(total, 1))
+	bar := a.eventsBar("events", max(total, 1))
 	begun := last == 0
 	_, err = log.Walk(ctx, func(events []audit.Event) error {
 		_ = bar.Add(len(events)) // it only draws

@@ -43,9 +43,9 @@ func (v MemberView) line() string {
 
 func (a *app) memberCommand() *cobra.Command {
 	return cli.Group("member", "Members of an organization and their roles",
-		a.memberAddCommand(), list(a, "member list", "members", (*query.Store).Members, viewMember), a.memberRoleCommand(),
-		a.memberStatusCommand("disable", domain.MemberDisabled), a.memberStatusCommand("enable", domain.MemberActive),
-		a.memberStatusCommand("end", domain.MemberEnded),
+		a.memberAddCommand(), list(a, "member list", "members", (*query.Store).Members, viewMember), a.memberChangeCommand("member role", nil),
+		a.memberChangeCommand("member disable", new(domain.MemberDisabled)), a.memberChangeCommand("member enable", new(domain.MemberActive)),
+		a.memberChangeCommand("member end", new(domain.MemberEnded)),
 		a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
 	)
 }
@@ -91,12 +91,7 @@ func (v *verb) role() *domain.Role {
 	var role domain.Role
 	v.Flags().StringVar((*string)(&role), "role", "", fmt.Sprintf("one of %v", domain.Roles()))
 	cli.Require(v.Command, "role")
-	v.check(func() error {
-		if !slices.Contains(domain.Roles(), role) {
-			return fmt.Errorf("--role must be one of %v", domain.Roles())
-		}
-		return nil
-	})
+	v.must(fmt.Sprintf("--role must be one of %v", domain.Roles()), func() bool { return slices.Contains(domain.Roles(), role) })
 	return &role
 }
 
@@ -108,32 +103,21 @@ func (a *app) memberAddCommand() *cobra.Command {
 	role := v.role()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		add := &domain.AddMember{Origin: ledger.Origin(a.App, *organization), Email: *email, Role: *role}
-		if err := l.Do(ctx, add); err != nil {
-			return err
-		}
-		return v.show(viewMember(add.Outcome))
+		return v.changes(ctx, l, add, func() shown { return viewMember(add.Outcome) })
 	})
 }
 
-func (a *app) memberRoleCommand() *cobra.Command {
-	v, organization := a.organizationVerb("member role")
-	return a.memberChange(v, organization, v.role(), nil)
-}
-
-func (a *app) memberStatusCommand(name string, status domain.MemberStatus) *cobra.Command {
-	v, organization := a.organizationVerb("member " + name)
-	return a.memberChange(v, organization, nil, &status)
-}
-
-// memberChange is every command that changes a membership; nil means as it is.
-func (a *app) memberChange(v *verb, organization *domain.OrganizationID, role *domain.Role, status *domain.MemberStatus) *cobra.Command {
+// memberChangeCommand is every command that changes a membership: to the status, or without one to the role of a flag.
+func (a *app) memberChangeCommand(name string, status *domain.MemberStatus) *cobra.Command {
+	v, organization := a.organizationVerb(name)
+	var role *domain.Role // nil: as it is
+	if status == nil {
+		role = v.role()
+	}
 	member, email := v.member()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		change := &domain.ChangeMember{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email, Role: role, Status: status}
-		if err := l.Do(ctx, change); err != nil {
-			return err
-		}
-		return v.show(viewMember(change.Outcome))
+		return v.changes(ctx, l, change, func() shown { return viewMember(change.Outcome) })
 	})
 }
 
@@ -204,22 +188,15 @@ func (a *app) memberLinksCommand() *cobra.Command {
 
 func (a *app) memberUnlinkCommand() *cobra.Command {
 	v := a.ledgerVerb("member unlink")
-	var id domain.LinkID
-	v.check(func() (err error) {
-		if id, err = domain.ParseID[domain.LinkID](strings.TrimSpace(v.args[0])); err != nil {
-			err = fmt.Errorf("LINK_ID: %w (it is not the code; integrity member links shows the ids)", err)
-		}
-		return err
+	id := idArgument(v, "LINK_ID: %w (it is not the code; integrity member links shows the ids)", func(text string) (domain.LinkID, error) {
+		return domain.ParseID[domain.LinkID](strings.TrimSpace(text))
 	})
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		known, err := l.Store.Link(ctx, id)
+		known, err := l.Store.Link(ctx, *id)
 		if err != nil {
 			return err
 		}
-		withdraw := &domain.WithdrawConsent{Origin: ledger.Origin(a.App, known.Organization), Link: id}
-		if err := l.Do(ctx, withdraw); err != nil {
-			return err
-		}
-		return v.show(a.viewLink(withdraw.Outcome))
+		withdraw := &domain.WithdrawConsent{Origin: ledger.Origin(a.App, known.Organization), Link: *id}
+		return v.changes(ctx, l, withdraw, func() shown { return a.viewLink(withdraw.Outcome) })
 	})
 }

@@ -53,12 +53,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 	only, shards := v.shards()
 	jobs := v.Flags().Int("jobs", runtime.NumCPU(), "shards at the same time")
 	check := v.Flags().Bool("check", false, "compare only: print what differs, change nothing")
-	v.check(func() error {
-		if *jobs < 1 {
-			return errors.New("--jobs must be a number of at least 1")
-		}
-		return nil
-	})
+	v.must("--jobs must be a number of at least 1", func() bool { return *jobs >= 1 })
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		of, err := shards(l)
 		if err != nil {
@@ -87,7 +82,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 }
 
 func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {
-	bar := a.eventsBar("replay")
+	bar := a.eventsBar("replay", 1)
 	r.Replayed = drawn(bar)
 	var mu sync.Mutex // of all that follows
 	var sum rebuiltView
@@ -172,12 +167,12 @@ func (v *rebuiltView) print(w io.Writer, asJSON, check bool) error {
 }
 
 // eventsBar shows, on a terminal, how far a run through the log has come and when it ends.
-func (a *app) eventsBar(what string) *progressbar.ProgressBar {
+func (a *app) eventsBar(what string, total int64) *progressbar.ProgressBar {
 	w := a.Errs
 	if !cli.IsTerminal(w) {
 		w = io.Discard
 	}
-	return progressbar.NewOptions64(1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
+	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(), progressbar.OptionSetItsString("events"), progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30), progressbar.OptionSetPredictTime(true))
 }

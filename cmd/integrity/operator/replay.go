@@ -29,11 +29,8 @@ func (a *app) replayCommand() *cobra.Command {
 	v.Flags().Lookup("json").DefValue = "true"
 	only, shards := v.shards()
 	after := v.Flags().Int64("after", 0, "begin after this position of the shard, or this sequence of the organization")
-	v.check(func() error {
-		if *after < 0 || v.Flags().Changed("after") && !v.Flags().Changed("shard") && only.IsZero() {
-			return errors.New("--after must be a number of at least 0, with --shard or --organization")
-		}
-		return nil
+	v.must("--after must be a number of at least 0, with --shard or --organization", func() bool {
+		return *after >= 0 && (!v.Flags().Changed("after") || v.Flags().Changed("shard") || !only.IsZero())
 	})
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) (err error) {
 		position := *after
@@ -80,8 +77,7 @@ func viewAffected(e *domain.Event) (v AffectedView, ok bool) {
 		OccurredAt: cli.TimeText(e.OccurredAt), Actor: e.Actor, RequestID: e.RequestID,
 	}
 	if !e.Company.IsZero() {
-		id := e.Company.String()
-		v.CompanyID = &id
+		v.CompanyID = new(e.Company.String())
 	}
 	switch b := e.Body.(type) {
 	case *domain.RecordRegisteredBody:

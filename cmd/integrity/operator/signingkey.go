@@ -153,11 +153,8 @@ func (a *app) keysCompromiseCommand() *cobra.Command {
 	v := a.verb("keys compromise", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY")
 	v.describeJSON("print JSON, one object a line")
 	reason := v.Flags().String("reason", evidence.ReasonCompromised, "compromised (others may hold the private key) or revoked")
-	v.check(func() error {
-		if *reason != evidence.ReasonCompromised && *reason != evidence.ReasonRevoked {
-			return errors.New("--reason must be compromised or revoked")
-		}
-		return nil
+	v.must("--reason must be compromised or revoked", func() bool {
+		return *reason == evidence.ReasonCompromised || *reason == evidence.ReasonRevoked
 	})
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		view := compromisedView{Type: "key"}

@@ -101,14 +101,7 @@ func (a *app) activateKey(c *config.Config, f keyfiles.Files, trusted *evidence.
 	if err != nil {
 		return nil, err
 	}
-	if f.Signing == "" {
-		if !keyfiles.Named(current, next.Key().KeyID) {
-			return nil, fmt.Errorf("the signing key comes from %sSIGNING_KEY: set that to the content of %s everywhere, restart the servers, and run this again", config.Prefix, f.Next)
-		}
-		v.show(trusted, next, next)
-		return trusted, keyfiles.RemoveKey(f.Next)
-	}
-	if current != nil {
+	if current != nil && f.Signing != "" {
 		text, err := evidence.MarshalSignerPEM(current)
 		if err != nil {
 			return nil, err
@@ -116,22 +109,35 @@ func (a *app) activateKey(c *config.Config, f keyfiles.Files, trusted *evidence.
 		if err := keyfiles.ReplaceKept(f.Previous, text, f.Signing); err != nil {
 			return nil, err
 		}
-		former := current.Key().KeyID
-		v.FormerKeyID = &former
-	}
-	if err := os.Rename(f.Next, f.Signing); err != nil {
-		return nil, fmt.Errorf("activate the staged key: %w", err)
+		v.FormerKeyID = new(current.Key().KeyID)
 	}
 	v.show(trusted, next, next)
-	return trusted, keyfiles.Sync(filepath.Dir(f.Signing))
+	return trusted, takeUp(c.SigningSource(), f, "signing key", next)
+}
+
+// takeUp makes the staged key the one that signs. A variable that holds the key must hold the staged one already.
+func takeUp(of keyfiles.Source, f keyfiles.Files, kind string, next *evidence.Signer) error {
+	if f.Signing == "" {
+		current, err := of.Current()
+		if err != nil {
+			return err
+		}
+		if !keyfiles.Named(current, next.Key().KeyID) {
+			return fmt.Errorf("the %s comes from %s: set that to the content of %s everywhere, restart the servers, and run this again", kind, of.Variable, f.Next)
+		}
+		return keyfiles.RemoveKey(f.Next)
+	}
+	if err := os.Rename(f.Next, f.Signing); err != nil {
+		return fmt.Errorf("activate the staged key: %w", err)
+	}
+	return keyfiles.Sync(filepath.Dir(f.Signing))
 }
 
 func (v *RotatedKey) show(trusted *evidence.TrustedKeys, key, signing *evidence.Signer) {
 	pinned, _ := trusted.Lookup(key.Key().KeyID)
 	v.PublishedKey = publish(pinned)
 	if signing != nil {
-		id := signing.Key().KeyID
-		v.SigningKeyID = &id
+		v.SigningKeyID = new(signing.Key().KeyID)
 	}
 }
 
@@ -222,7 +228,10 @@ func (a *app) rotateLogKey(cfg *config.Config, activate, asJSON bool) error {
 			return trusted.AddLogKey(signer.LogKey)
 		}
 		v.Step = "activated"
-		return trusted, activateLogKey(of, f, trusted, signer, next)
+		if !trusted.TrustsLogKey(signer.LogKey) {
+			return nil, fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it", signer.KeyHash, f.Trusted)
+		}
+		return trusted, takeUp(of, f, "log key", next) // the key before has nothing more to sign: it is gone then
 	}); err != nil {
 		return err
 	}
@@ -231,27 +240,6 @@ func (a *app) rotateLogKey(cfg *config.Config, activate, asJSON bool) error {
 		next = "Copy the key file to every server and send SIGHUP to each.\n"
 	}
 	return a.Print(asJSON, v, fmt.Sprintf("%-10s    %s\n", v.Step, v.VerifierKey)+next)
-}
-
-// activateLogKey makes the staged key the log's. The private half of the one before is gone then: it has nothing more to sign.
-func activateLogKey(of keyfiles.Source, f keyfiles.Files, trusted *evidence.TrustedKeys, next *transparency.Signer, private *evidence.Signer) error {
-	if !trusted.TrustsLogKey(next.LogKey) {
-		return fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it", next.KeyHash, f.Trusted)
-	}
-	if f.Signing == "" {
-		current, err := of.Current()
-		if err != nil {
-			return err
-		}
-		if !keyfiles.Named(current, private.Key().KeyID) {
-			return fmt.Errorf("the log key comes from %s: set that to the content of %s everywhere, restart the servers, and run this again", of.Variable, f.Next)
-		}
-		return keyfiles.RemoveKey(f.Next)
-	}
-	if err := os.Rename(f.Next, f.Signing); err != nil {
-		return fmt.Errorf("activate the staged key: %w", err)
-	}
-	return keyfiles.Sync(filepath.Dir(f.Signing))
 }
 
 // logName is that of the last of the log's keys, or else what the issuer gives.
