@@ -1,6 +1,7 @@
 package eventstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,21 +87,16 @@ type ClockError struct {
 }
 
 func (e *ClockError) Error() string {
-	by := e.By.Round(time.Millisecond)
-	switch e.Cause {
-	case ClockProcess:
-		return fmt.Sprintf("this machine's clock was set by %s while the process ran: put it right; if it is right now, restart the process", by)
-	case ClockDatabase:
-		return fmt.Sprintf("the database's clock was set by %s while the process ran: put it right; if it is right now, restart the process", by)
-	case ClockBoth:
-		return fmt.Sprintf("this machine's and the database's clock were set by %s while the process ran, or the machine stood still: if both are right now, restart the process", by)
-	case ClockApart:
-		return fmt.Sprintf("the database's clock differs by %s from this machine's: integrity doctor says what is known of both", by)
-	case ClockHead:
-		return fmt.Sprintf("the shard's last event is dated %s ahead of both clocks: put the clocks right; if they are right, integrity clock reset", by)
-	default:
+	if e.Cause == ClockPeriod {
 		return "the clock went past the months that were loaded for the decision"
 	}
+	return fmt.Sprintf(map[ClockCause]string{
+		ClockProcess:  "this machine's clock was set by %s while the process ran: put it right; if it is right now, restart the process",
+		ClockDatabase: "the database's clock was set by %s while the process ran: put it right; if it is right now, restart the process",
+		ClockBoth:     "this machine's and the database's clock were set by %s while the process ran, or the machine stood still: if both are right now, restart the process",
+		ClockApart:    "the database's clock differs by %s from this machine's: integrity doctor says what is known of both",
+		ClockHead:     "the shard's last event is dated %s ahead of both clocks: put the clocks right; if they are right, integrity clock reset",
+	}[e.Cause], e.By.Round(time.Millisecond))
 }
 
 // Refusal is the answer to callers: it says nothing of the machines, nor of other organizations.
@@ -110,9 +106,7 @@ func (e *ClockError) Refusal() *domain.Error {
 
 // NewClock makes a clock that has no baseline yet.
 func NewClock(c ClockConfig) *Clock {
-	if c.Tolerance == 0 {
-		c.Tolerance = DefaultClockTolerance
-	}
+	c.Tolerance = cmp.Or(c.Tolerance, DefaultClockTolerance)
 	if c.Monotonic == nil {
 		start := time.Now()
 		c.Monotonic = func() time.Duration { return time.Since(start) }
@@ -143,10 +137,10 @@ func (c *Clock) offset(r reading) time.Duration { return r.wall.Sub(c.epoch) - r
 // Now is the process's time. Once the clocks have agreed, a step beyond the tolerance does not move it: it goes on with
 // the monotonic clock.
 func (c *Clock) Now() time.Time {
-	if !c.agreed.Load() {
-		return c.ClockConfig.Now()
-	}
 	wall := c.ClockConfig.Now()
+	if !c.agreed.Load() {
+		return wall
+	}
 	steady := c.epoch.Add(time.Duration(c.process.Load()) + c.Monotonic())
 	if wall.Sub(steady).Abs() > c.Tolerance {
 		return steady.In(wall.Location())
@@ -201,11 +195,7 @@ func (c *Clock) compare(sent time.Duration, received reading, database, head tim
 	if s.Cause != "" {
 		return &ClockError{s.Cause, by}
 	}
-	now := received.wall
-	if database.After(now) {
-		now = database
-	}
-	if ahead := head.Sub(now); !head.IsZero() && ahead > c.Tolerance {
+	if ahead := min(head.Sub(received.wall), head.Sub(database)); !head.IsZero() && ahead > c.Tolerance {
 		return &ClockError{ClockHead, ahead}
 	}
 	if !c.agreed.Load() {
@@ -226,13 +216,7 @@ func (c *Clock) compare(sent time.Duration, received reading, database, head tim
 
 // outside is how far x lies before low (negative) or after high; 0 between.
 func outside(x, low, high time.Duration) time.Duration {
-	switch {
-	case x < low:
-		return x - low
-	case x > high:
-		return x - high
-	}
-	return 0
+	return x - min(max(x, low), high)
 }
 
 // preparation is the longest time from the arrival of a request to its hand-over to the queue: a signature, and
@@ -270,32 +254,23 @@ const fresh = time.Second
 // Agreed is the time, once the clocks agree: every group compares them, and where none did lately, this asks. A
 // *ClockError says that they disagree.
 func (l *Ledger) Agreed(ctx context.Context) (time.Time, error) {
-	if err := l.askClocks(ctx); err != nil {
-		return time.Time{}, err
-	}
-	return l.Clock.now()
-}
-
-func (l *Ledger) askClocks(ctx context.Context) error {
 	c := l.Clock
-	if !c.stale() {
-		return nil
+	if c.stale() {
+		select {
+		case c.asking <- struct{}{}:
+			defer func() { <-c.asking }()
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("wait for the database's time: %w", ctx.Err())
+		}
+		if c.stale() {
+			err := l.Ready(ctx)
+			// What the clocks say is in the state, and a head binds events alone.
+			if _, disagree := errors.AsType[*ClockError](err); err != nil && !disagree {
+				return time.Time{}, err
+			}
+		}
 	}
-	select {
-	case c.asking <- struct{}{}:
-		defer func() { <-c.asking }()
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the database's time: %w", ctx.Err())
-	}
-	if !c.stale() {
-		return nil
-	}
-	err := l.Ready(ctx)
-	var clocks *ClockError
-	if errors.As(err, &clocks) {
-		return nil // the state says it, and a head binds events alone
-	}
-	return err
+	return c.now()
 }
 
 func (c *Clock) stale() bool {
@@ -381,12 +356,11 @@ func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID s
 }
 
 func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, requestID string) (ClockReset, error) {
-	var clocks *ClockError
 	err := l.lock(ctx, conn, g, func(*pgx.Batch) {})
-	switch {
-	case err == nil:
+	if err == nil {
 		return ClockReset{}, ErrClockRight
-	case !errors.As(err, &clocks) || clocks.Cause != ClockHead: // any other head is left alone
+	}
+	if clocks, ok := errors.AsType[*ClockError](err); !ok || clocks.Cause != ClockHead { // any other head is left alone
 		return ClockReset{}, err
 	}
 	reset := ClockReset{Shard: g.shard, From: g.last.UTC(), To: g.clock.wall.Truncate(time.Microsecond)}

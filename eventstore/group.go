@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			break
 		}
 	}
-	var clocks *ClockError
+	clocks, disagree := errors.AsType[*ClockError](err)
 	switch {
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
@@ -86,7 +87,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 		report.Outcome = GroupUnknown
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
 		answerAll(items, unknownOutcome())
-	case errors.As(err, &clocks):
+	case disagree:
 		report.Outcome = GroupClocks
 		l.Clock.refuse(clocks.Cause)
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", clocks)
@@ -169,13 +170,9 @@ const (
 func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	var needs domain.Needs
 	var organizations []domain.OrganizationID
-	seen := map[domain.OrganizationID]bool{}
 	for _, it := range g.items {
 		needs.Add(it.command)
-		if o := it.command.CommandOrigin().Organization; !seen[o] {
-			seen[o] = true
-			organizations = append(organizations, o)
-		}
+		organizations = append(organizations, it.command.CommandOrigin().Organization)
 	}
 	if err := l.lock(ctx, conn, g, func(b *pgx.Batch) { l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state) }); err != nil {
 		return err
@@ -262,8 +259,7 @@ func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error)
 		}
 	}
 	drafts, err = g.state.Decide(c, g.now)
-	var refusal *domain.Error
-	if err != nil && !errors.As(err, &refusal) {
+	if _, refused := errors.AsType[*domain.Error](err); err != nil && !refused {
 		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "error", err)
 		err = internal()
 	}
@@ -280,9 +276,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 			return fmt.Errorf("%w: %w", errPoison, err)
 		}
 		if l.Enqueue != nil {
-			if err := l.Enqueue(b, g.shard, g.events, g.state); err != nil {
-				return fmt.Errorf("%w: %w", errPoison, err)
-			}
+			l.Enqueue(b, g.shard, g.events, g.state)
 		}
 		b.Queue(moveHead, g.shard, g.position+int64(len(g.events)), g.now).Exec(func(pgconn.CommandTag) error {
 			written = true
@@ -294,7 +288,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 		return nil
 	})
 	err := conn.SendBatch(ctx, b).Close()
-	var pgErr *pgconn.PgError
+	pgErr, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil && tag == "COMMIT" && !cluster.Warned(conn):
 		return nil
@@ -302,12 +296,11 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 		return errors.New("the server rolled the group back")
 	case err == nil:
 		return fmt.Errorf("%w: answer %q, or a warning of the server", cluster.ErrUnknown, tag)
-	case errors.As(err, &pgErr) && !written:
-		if poisonous(pgErr) {
-			return fmt.Errorf("%w: %w", errPoison, err)
-		}
+	case refused && !written && poisonous(pgErr):
+		return fmt.Errorf("%w: %w", errPoison, err)
+	case refused && !written:
 		return fmt.Errorf("write a group: %w", err)
-	case errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR":
+	case refused && pgErr.SeverityUnlocalized == "ERROR":
 		return fmt.Errorf("commit a group: %w", err)
 	default:
 		return fmt.Errorf("%w: %w", cluster.ErrUnknown, err)
@@ -327,19 +320,11 @@ func retryable(err error) bool {
 	if errors.Is(err, errPoison) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	var clocks *ClockError
-	if errors.As(err, &clocks) {
+	if _, clocks := errors.AsType[*ClockError](err); clocks {
 		return false
 	}
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
-		return true
-	}
-	switch pgErr.Code {
-	case "40001", "40P01", "25P03", cluster.ReadOnly:
-		return true
-	}
-	return strings.HasPrefix(pgErr.Code, "57P")
+	pgErr, refused := errors.AsType[*pgconn.PgError](err)
+	return !refused || slices.Contains([]string{"40001", "40P01", "25P03", cluster.ReadOnly}, pgErr.Code) || strings.HasPrefix(pgErr.Code, "57P")
 }
 
 func internal() *domain.Error {

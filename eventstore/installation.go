@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/history"
 )
 
 // Installation is the one row that makes a database a ledger. It is written at creation and travels with backups.
@@ -117,16 +118,10 @@ func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, e
 	return in, err
 }
 
-// rowQuerier is a connection or a transaction.
-type rowQuerier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // ReadInstallation reads the row of a ledger.
-func ReadInstallation(ctx context.Context, from rowQuerier) (Installation, error) {
-	var in Installation
-	err := from.QueryRow(ctx, `SELECT issuer, secret, shards, epoch, created_at FROM ledger WHERE id = 1`).
-		Scan(&in.Issuer, (*[]byte)(&in.Secret), &in.Shards, &in.Epoch, &in.CreatedAt)
+func ReadInstallation(ctx context.Context, from history.Querier) (Installation, error) {
+	rows, _ := from.Query(ctx, `SELECT issuer, secret, shards, epoch, created_at FROM ledger WHERE id = 1`) // its error is that of the rows
+	in, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[Installation])
 	if err != nil {
 		return in, fmt.Errorf("read ledger row: %w", err)
 	}

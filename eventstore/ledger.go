@@ -1,10 +1,12 @@
 package eventstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,13 +26,13 @@ type Config struct {
 	Clock *Clock
 	Log   *slog.Logger
 
-	// Load queues the queries that bring everything a group needs into the state.
+	// Load queues the queries that bring everything a group needs into the state; organizations may name one twice.
 	Load func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State)
 	// Apply queues the writes of the projections. Replay uses the same function.
 	Apply func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
 	// Enqueue queues deliveries and mails in the same transaction; replay never calls it. Nil while nothing is to be
 	// delivered.
-	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error
+	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State)
 
 	// Committed is called for each shard with new events, after their commit. It must not wait. It may be nil.
 	Committed func(shard domain.Shard)
@@ -67,12 +69,7 @@ func Open(c Config) (*Ledger, error) {
 	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Load == nil || c.Apply == nil {
 		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Load and Apply")
 	}
-	if c.GroupWeight == 0 {
-		c.GroupWeight = 256
-	}
-	if c.QueueCapacity == 0 {
-		c.QueueCapacity = 8192
-	}
+	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 256), cmp.Or(c.QueueCapacity, 8192)
 	l := &Ledger{Config: c, shards: map[domain.Shard]*queue{}}
 	l.running, l.stop = context.WithCancel(context.Background())
 	return l, nil
@@ -121,11 +118,7 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 	case <-s.done:
 		return s.answers
 	case <-ctx.Done():
-		answers := make([]Answer, len(commands))
-		for i := range answers {
-			answers[i].Err = unknownOutcome()
-		}
-		return answers
+		return slices.Repeat([]Answer{{Err: unknownOutcome()}}, len(commands))
 	}
 }
 

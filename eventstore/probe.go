@@ -166,16 +166,16 @@ func (p *Probe) question(ctx context.Context, prove bool) error {
 
 // reason says in a few words why the database does not commit, for operators.
 func reason(err error) string {
-	var pgErr *pgconn.PgError
-	var clocks *ClockError
+	pgErr, refused := errors.AsType[*pgconn.PgError](err)
+	_, clocks := errors.AsType[*ClockError](err)
 	switch {
-	case errors.As(err, &clocks):
+	case clocks:
 		return "the clocks of the service disagree (integrity doctor says which is wrong)"
 	case errors.Is(err, errReadOnly):
 		return cluster.Reason(cluster.ReadOnly)
 	case errors.Is(err, cluster.ErrUnknown):
 		return "the database committed without waiting for its synchronous standby"
-	case errors.As(err, &pgErr):
+	case refused:
 		return cluster.Reason(pgErr.Code)
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the database does not answer in time"

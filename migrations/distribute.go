@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -73,15 +73,8 @@ func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, e
 
 // redistribute distributes the tables that a migration has added to a distributed ledger.
 func redistribute(ctx context.Context, url string) error {
-	var distributed bool
-	err := inTransaction(ctx, url, func(tx pgx.Tx) error {
-		var citus bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL").Scan(&citus); err != nil || !citus {
-			return err
-		}
-		const heads = "SELECT EXISTS (SELECT 1 FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)"
-		return tx.QueryRow(ctx, heads).Scan(&distributed)
-	})
+	const heads = "SELECT EXISTS (SELECT 1 FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)"
+	distributed, err := askCitus(ctx, url, heads)
 	if err == nil && distributed {
 		_, err = Distribute(ctx, url, false)
 	}
@@ -90,17 +83,23 @@ func redistribute(ctx context.Context, url string) error {
 
 // refuseWorker refuses a worker of a cluster: it has the tables, but not goose's record of the schema's version.
 func refuseWorker(ctx context.Context, url string) error {
-	return inTransaction(ctx, url, func(tx pgx.Tx) error {
-		var citus, worker bool
-		err := tx.QueryRow(ctx, "SELECT to_regclass('pg_dist_local_group') IS NOT NULL").Scan(&citus)
-		if err == nil && citus {
-			err = tx.QueryRow(ctx, isWorker).Scan(&worker)
+	worker, err := askCitus(ctx, url, isWorker)
+	if err == nil && worker {
+		err = errWorker
+	}
+	return err
+}
+
+// askCitus asks a question that a database without the extension answers with no.
+func askCitus(ctx context.Context, url, question string) (yes bool, err error) {
+	err = inTransaction(ctx, url, func(tx pgx.Tx) error {
+		var citus bool
+		if err := tx.QueryRow(ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL").Scan(&citus); err != nil || !citus {
+			return err
 		}
-		if err == nil && worker {
-			err = errWorker
-		}
-		return err
+		return tx.QueryRow(ctx, question).Scan(&yes)
 	})
+	return yes, err
 }
 
 func prepareDistribution(ctx context.Context, tx pgx.Tx) (d Distribution, err error) {
@@ -204,7 +203,7 @@ func distributeRole(ctx context.Context, tx pgx.Tx, do func(string, ...string) e
 		return err
 	}
 	for _, name := range serviceSettings {
-		if strings.Contains(" "+strings.Join(set, " ")+" ", " "+name+"=off ") {
+		if slices.Contains(set, name+"=off") {
 			continue
 		}
 		if err := do("role integrity_service has "+name+" = off in this database", fmt.Sprintf("ALTER ROLE integrity_service IN DATABASE %s SET %s = off", database, name)); err != nil {

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -13,13 +14,12 @@ import (
 // this moment, a mail for each quota warning and each disabled destination, and what certification stores and erases.
 // It runs in the group's transaction and never in a replay. state is the group's: if none of its companies has a
 // destination, no delivery is looked for.
-func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error {
+func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) {
 	enqueueDeliveries(b, shard, events, state)
-	enqueueMails(b, shard, events)
 	for i := range events {
+		enqueueMail(b, shard, &events[i])
 		enqueueCertification(b, shard, &events[i])
 	}
-	return nil
 }
 
 // The destinations are read as this transaction has left them. Outer joins, and a status hidden in CASE, make each
@@ -51,19 +51,16 @@ func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, 
 }
 
 // A statement each: mails are rare.
-func enqueueMails(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
+func enqueueMail(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	const warning = `INSERT INTO mails (shard, mail_id, organization_id, period, percent, used, allowance, of_allowance, created_at, due_at, attempts, sent)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $8, $8, 0, '{}')`
 	const disabled = `INSERT INTO mails (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
 		VALUES ($1, $2, $3, $4, $5, $6, $6, 0, '{}')`
-	for i := range events {
-		e := &events[i]
-		switch body := e.Body.(type) {
-		case *domain.QuotaWarningReachedBody:
-			b.Queue(warning, shard, e.ID, e.Organization, int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
-		case *domain.WebhookDisabledBody:
-			b.Queue(disabled, shard, e.ID, e.Organization, body.WebhookID, body.Reason, e.OccurredAt)
-		}
+	switch body := e.Body.(type) {
+	case *domain.QuotaWarningReachedBody:
+		b.Queue(warning, shard, e.ID, e.Organization, int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
+	case *domain.WebhookDisabledBody:
+		b.Queue(disabled, shard, e.ID, e.Organization, body.WebhookID, body.Reason, e.OccurredAt)
 	}
 }
 
@@ -94,7 +91,7 @@ func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	}
 	switch body := e.Body.(type) {
 	case *domain.ArtifactVersionRegisteredBody:
-		b.Queue(scheduleErasure, shard, body.VersionID, keptUntil(body, e.OccurredAt))
+		b.Queue(scheduleErasure, shard, body.VersionID, cmp.Or(body.RetainUntil, &e.OccurredAt))
 	case *domain.TextsErasedBody:
 		b.Queue(eraseTexts, shard, e.Organization, body.Texts)
 		if _, err := domain.ParseID[domain.WebhookID](body.Subject); err == nil {
@@ -108,14 +105,6 @@ func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 			b.Queue(eraseContents, shard, e.Organization, id, e.OccurredAt)
 		}
 	}
-}
-
-// keptUntil is the deadline of content that was stored for a registration.
-func keptUntil(body *domain.ArtifactVersionRegisteredBody, now time.Time) time.Time {
-	if body.RetainUntil == nil {
-		return now
-	}
-	return *body.RetainUntil
 }
 
 // StoreAnswer stores the answer of a claimed request. In a group's transaction the first round trip has locked the

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
 )
@@ -171,13 +172,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			column(list, func(r domain.RecordNeed) domain.KeyID { return r.Key }),
 			column(list, func(r domain.RecordNeed) domain.PublicID { return r.PublicID }))
 	}
-	lookUp(b, shard, loadPending, needs.Pending, func(r struct {
-		Organization domain.OrganizationID
-		PublicID     domain.PublicID
-		ExpiresAt    time.Time
-	}) {
-		s.AddPending(r.Organization, r.PublicID, r.ExpiresAt)
-	})
+	lookUp(b, shard, loadPending, needs.Pending, triple(s.AddPending))
 
 	loadCertification(b, shard, needs.Certification, periods, s)
 	lookUp(b, shard, loadLinks, needs.Links, s.AddLink)
@@ -194,13 +189,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		s.AddKey(k.APIKey)
 		s.AddMember(domain.Member{ID: k.Member, Organization: k.Organization, EmailID: k.EmailID, Role: k.Role, Status: k.Status, CreatedAt: k.Since})
 	})
-	lookUp(b, shard, loadKeyGrants, needs.KeyGrants, func(g struct {
-		Key     domain.KeyID
-		Company domain.CompanyID
-		Enabled bool
-	}) {
-		s.AddGrant(g.Key, g.Company, g.Enabled)
-	})
+	lookUp(b, shard, loadKeyGrants, needs.KeyGrants, triple(s.AddGrant))
 	if len(needs.Webhooks) > 0 {
 		read(b, func(row pgx.CollectableRow) (domain.Webhook, error) { return ScanWebhook(row) }, s.AddWebhook, loadWebhooks, shard, distinct(needs.Webhooks))
 	}
@@ -231,17 +220,10 @@ type loadedVersion struct {
 
 func scanVersion(row pgx.CollectableRow) (r loadedVersion, err error) {
 	c, d, v := &r.company, &r.document, &r.version
-	var received, expires *time.Time
 	err = row.Scan(&r.key, &r.granted, &c.ID, &c.Organization, &c.Reference, &c.CreatedAt, &c.HasWebhooks,
 		&d.ID, &d.Organization, &d.Company, &d.Source, &d.Reference, &d.Highest, &d.HighestRevoked, &d.HighestPublicID,
 		&v.Version, &v.PublicID, &v.RecordID, &v.PreviousVersion, &v.SHA256, &v.SizeBytes, &v.MimeType, &v.GeneratedAt,
-		&received, &v.RevokedAt, &expires)
-	if received != nil {
-		v.ReceivedAt = *received
-	}
-	if expires != nil {
-		v.ExpiresAt = *expires
-	}
+		(*zeronull.Timestamptz)(&v.ReceivedAt), &v.RevokedAt, (*zeronull.Timestamptz)(&v.ExpiresAt))
 	return r, err
 }
 
@@ -302,6 +284,17 @@ func lookUp[I comparable, R any](b *pgx.Batch, shard domain.Shard, sql string, i
 	if len(ids) > 0 {
 		read(b, pgx.RowToStructByPos, add, sql, append([]any{shard, distinct(ids)}, more...)...)
 	}
+}
+
+type row3[A, B, C any] struct {
+	A A
+	B B
+	C C
+}
+
+// triple gives the three columns of a row to add.
+func triple[A, B, C any](add func(A, B, C)) func(row3[A, B, C]) {
+	return func(r row3[A, B, C]) { add(r.A, r.B, r.C) }
 }
 
 // read queues a query and gives each of its rows to add.
@@ -386,13 +379,7 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 	}) {
 		s.AddAccount(r.Organization, r.CertificationAccount)
 	})
-	lookUp(b, shard, loadRegistrations, needs.Accounts, func(r struct {
-		Organization domain.OrganizationID
-		Period       domain.Period
-		Used         int64
-	}) {
-		s.AddRegistrations(r.Organization, r.Period, r.Used)
-	}, periods)
+	lookUp(b, shard, loadRegistrations, needs.Accounts, triple(s.AddRegistrations), periods)
 	lookUp(b, shard, loadArtifacts, needs.Artifacts, func(a domain.Artifact) { s.AddArtifact(a) })
 	lookUp(b, shard, loadArtifactVersions, needs.Versions, func(r struct {
 		domain.Artifact

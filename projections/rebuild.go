@@ -86,36 +86,13 @@ var ErrNoOrganization = errors.New("the log has no event of the organization")
 // Projections names the tables that the log can rebuild, in alphabetical order.
 func Projections(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	tables, err := projected(ctx, pool)
-	names := make([]string, len(tables))
-	for i, t := range tables {
-		names[i] = t.name
-	}
-	return names, err
+	return column(tables, func(t table) string { return t.name }), err
 }
 
 // Shard rebuilds one shard, or what of it belongs to the one organization.
 func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error) {
-	conn, err := r.Pool.Acquire(ctx)
-	if err != nil {
-		return Rebuilt{}, fmt.Errorf("rebuild shard %d: %w", shard, err)
-	}
-	defer conn.Release()
-	var locked bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", rebuildLock, int32(shard)).Scan(&locked); err != nil {
-		return Rebuilt{}, fmt.Errorf("rebuild shard %d: %w", shard, err)
-	}
-	if !locked {
-		return Rebuilt{}, fmt.Errorf("rebuild shard %d: %w", shard, ErrRebuilding)
-	}
-	defer func() {
-		if _, err := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1, $2)", rebuildLock, int32(shard)); err != nil {
-			_ = conn.Conn().Close(context.WithoutCancel(ctx)) // which unlocks
-		}
-	}()
-	w := &rebuilding{
-		Rebuild: r, conn: conn.Conn(), shard: shard,
-		rangeRows: cmp.Or(r.RangeRows, 20_000), mendRows: cmp.Or(r.MendRows, 2000),
-	}
+	w := &rebuilding{Rebuild: *r, shard: shard}
+	w.RangeRows, w.MendRows = cmp.Or(r.RangeRows, 20_000), cmp.Or(r.MendRows, 2000)
 	if err := w.run(ctx); err != nil {
 		return w.result, fmt.Errorf("rebuild shard %d: %w", shard, err)
 	}
@@ -136,10 +113,7 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 		return err
 	}
 	err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'"); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "LOCK TABLE rebuild.progress IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'; LOCK TABLE rebuild.progress IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(ctx, find).Scan(&unfinished); err != nil || unfinished {
@@ -156,8 +130,7 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 		}
 		return nil
 	})
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == "55P03" {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "55P03" {
 		return ErrCopyStays
 	}
 	if err != nil {
@@ -169,20 +142,34 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 // rebuilding is a shard under way. reached is a position, or a sequence of the one organization; the tables of the
 // schema rebuild are as of it.
 type rebuilding struct {
-	*Rebuild
-	conn      *pgx.Conn
-	shard     domain.Shard
-	rangeRows int
-	mendRows  int
-	tables    []table
-	reached   int64
-	result    Rebuilt
-	// deferred are rows of the table under way whose place another wrong row holds.
-	deferred []Difference
+	Rebuild
+	conn     *pgx.Conn
+	shard    domain.Shard
+	tables   []table
+	reached  int64
+	result   Rebuilt
+	deferred []Difference // rows of the table under way whose place another wrong row holds
 }
 
 func (w *rebuilding) run(ctx context.Context) error {
-	var err error
+	conn, err := w.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	w.conn = conn.Conn()
+	var locked bool
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", rebuildLock, int32(w.shard)).Scan(&locked); err != nil {
+		return err
+	}
+	if !locked {
+		return ErrRebuilding
+	}
+	defer func() {
+		if _, err := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1, $2)", rebuildLock, int32(w.shard)); err != nil {
+			_ = w.conn.Close(context.WithoutCancel(ctx)) // which unlocks
+		}
+	}()
 	if w.tables, err = projected(ctx, w.conn); err != nil {
 		return err
 	}
@@ -202,9 +189,6 @@ func (w *rebuilding) run(ctx context.Context) error {
 			continue
 		}
 		if err := w.compare(ctx, t); err != nil {
-			return fmt.Errorf("projection %s: %w", t.name, err)
-		}
-		if err := w.mendDeferred(ctx, t); err != nil {
 			return fmt.Errorf("projection %s: %w", t.name, err)
 		}
 	}
@@ -241,16 +225,18 @@ func (w *rebuilding) start(ctx context.Context) error {
 	})
 }
 
-const organizationHead = `SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2`
+const (
+	shardHead        = `SELECT position FROM shard_heads WHERE shard = $1`
+	organizationHead = `SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2`
+)
 
 // head is the end of the log that is replayed.
 func (w *rebuilding) head(ctx context.Context) (head int64, err error) {
-	if w.Organization.IsZero() {
-		err = w.conn.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", w.shard).Scan(&head)
-	} else {
-		err = w.conn.QueryRow(ctx, organizationHead, w.shard, w.Organization).Scan(&head)
+	sql, args := shardHead, []any{w.shard}
+	if !w.Organization.IsZero() {
+		sql, args = organizationHead, append(args, w.Organization)
 	}
-	if err != nil {
+	if err := w.conn.QueryRow(ctx, sql, args...).Scan(&head); err != nil {
 		return 0, fmt.Errorf("find the head: %w", err)
 	}
 	return head, nil

@@ -100,13 +100,13 @@ func (w *rebuilding) compare(ctx context.Context, t table) error {
 			}
 		}
 		if !w.Check {
-			if err := w.mendAll(ctx, t, found); err != nil {
+			if err := w.mendAll(ctx, t, found, w.MendRows); err != nil {
 				return err
 			}
 		}
 		from, last = to, to == nil
 	}
-	return nil
+	return w.mendDeferred(ctx, t)
 }
 
 // filter is a condition on the rows to compare; $1 is the shard.
@@ -153,7 +153,7 @@ func (f filter) beyond(t table, operator string, key []string) filter {
 func (w *rebuilding) boundary(ctx context.Context, tx pgx.Tx, t table, f filter, from []string) ([]string, error) {
 	f = f.beyond(t, ">", from)
 	rows, _ := tx.Query(ctx, fmt.Sprintf("SELECT ARRAY[%s] FROM %s r WHERE %s ORDER BY %s OFFSET %d LIMIT 1",
-		t.columns("r.", "::text"), t.rebuilt, f.sql, t.columns("r.", ""), w.rangeRows-1), f.args...)
+		t.columns("r.", "::text"), t.rebuilt, f.sql, t.columns("r.", ""), w.RangeRows-1), f.args...)
 	key, err := pgx.CollectOneRow(rows, pgx.RowTo[[]string])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -191,32 +191,22 @@ func (w *rebuilding) differences(ctx context.Context, tx pgx.Tx, t table, f filt
 	})
 }
 
-// mendAll repairs rows, mendRows of them under each lock.
-func (w *rebuilding) mendAll(ctx context.Context, t table, rows []Difference) error {
-	for some := range slices.Chunk(rows, w.mendRows) {
-		if err := w.mendOrDefer(ctx, t, some); err != nil {
+// mendAll repairs rows, as many under each lock as most says. A row whose unique value is still held by another wrong row
+// cannot be written: halving the rows isolates it, and it waits for the end of the table.
+func (w *rebuilding) mendAll(ctx context.Context, t table, rows []Difference, most int) error {
+	for some := range slices.Chunk(rows, most) {
+		err := w.mend(ctx, t, some)
+		switch {
+		case isUniqueViolation(err) && len(some) > 1:
+			err = w.mendAll(ctx, t, some, (len(some)+1)/2)
+		case isUniqueViolation(err):
+			w.deferred, err = append(w.deferred, some...), nil
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// mendOrDefer repairs rows. A row whose unique value is still held by another wrong row cannot be written: halving the
-// rows isolates it, and it waits for the end of the table.
-func (w *rebuilding) mendOrDefer(ctx context.Context, t table, rows []Difference) error {
-	err := w.mend(ctx, t, rows)
-	switch {
-	case !isUniqueViolation(err):
-		return err
-	case len(rows) == 1:
-		w.deferred = append(w.deferred, rows...)
-		return nil
-	}
-	half := len(rows) / 2
-	if err := w.mendOrDefer(ctx, t, rows[:half]); err != nil {
-		return err
-	}
-	return w.mendOrDefer(ctx, t, rows[half:])
 }
 
 // mendDeferred repairs the rows whose unique values have become free, and finally, under one lock, those that hold each
@@ -225,7 +215,7 @@ func (w *rebuilding) mendDeferred(ctx context.Context, t table) error {
 	for len(w.deferred) > 0 {
 		rows := w.deferred
 		w.deferred = nil
-		if err := w.mendAll(ctx, t, rows); err != nil {
+		if err := w.mendAll(ctx, t, rows, w.MendRows); err != nil {
 			return err
 		}
 		if len(w.deferred) < len(rows) {
@@ -242,8 +232,8 @@ func (w *rebuilding) mendDeferred(ctx context.Context, t table) error {
 }
 
 func isUniqueViolation(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Code == "23505"
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && refused.Code == "23505"
 }
 
 // mend makes rows what the log says, under the shard's lock and at its head.

@@ -6,6 +6,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,9 +95,9 @@ const readTimeline = `SELECT CASE WHEN pg_is_in_recovery() THEN (SELECT to_hex(t
 // is on timeline 0 and as good as any.
 func (p *Primary) judge(ctx context.Context, conn *pgconn.PgConn) (timeline uint64, err error) {
 	results, err := conn.Exec(ctx, readTimeline).ReadAll()
-	var refused *pgconn.PgError
+	_, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case errors.As(err, &refused) && !conn.IsClosed():
+	case refused && !conn.IsClosed():
 	case err != nil:
 		return 0, fmt.Errorf("timeline of the server: %w", err)
 	default:
@@ -124,135 +125,83 @@ const serviceRole = "integrity_service"
 // settings are session settings of PostgreSQL.
 type settings map[string]string
 
-// with adds settings, of which the later ones win.
-func (s settings) with(more ...settings) settings {
-	all := maps.Clone(s)
-	for _, m := range more {
-		maps.Copy(all, m)
-	}
-	return all
+// session is how long a session of a pool may do what, in PostgreSQL's units; empty: what the server has set.
+type session struct {
+	name      string // its application_name
+	statement string // the longest statement
+	lock      string // the longest wait for a lock
+	idle      string // the longest rest in a transaction: a process that freezes loses its locks then
 }
 
 // Plans are fixed to index look-ups: with near-empty statistics a cached generic plan would scan whole tables, and
 // planning each look-up anew costs more than answering it.
 var (
 	lookUps = settings{
-		"plan_cache_mode":  "force_generic_plan",
-		"enable_seqscan":   "off",
-		"enable_hashjoin":  "off",
-		"enable_mergejoin": "off",
+		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
 	}
-	writes = lookUps.with(settings{
-		"enable_bitmapscan":   "off",
-		"enable_material":     "off",
-		"join_collapse_limit": "1",
-		"from_collapse_limit": "1",
-	})
-	keptAlive = settings{
-		"tcp_keepalives_idle":     "10",
-		"tcp_keepalives_interval": "5",
-		"tcp_keepalives_count":    "3",
+	writes = settings{ // beside lookUps
+		"enable_bitmapscan": "off", "enable_material": "off", "join_collapse_limit": "1", "from_collapse_limit": "1",
 	}
+	// keptAlive notices a client that vanished without a word.
+	keptAlive = settings{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+	// unflushed commits do not wait for the disk: what a crash of the server loses is done again.
+	unflushed = settings{"synchronous_commit": "off"}
 )
 
 // CommitPool opens the connections that commit groups. A process that freezes between its two round trips loses the
 // shard's lock after five seconds.
 func (p *Primary) CommitPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, serviceRole, writes.with(keptAlive, settings{
-		"application_name":                    "integrity commit",
-		"idle_in_transaction_session_timeout": "5s",
-		"lock_timeout":                        "10s",
-		"statement_timeout":                   "20s",
-	}))
+	return p.open(ctx, conns, session{name: "integrity commit", statement: "20s", lock: "10s", idle: "5s"}, lookUps, writes, keptAlive)
 }
 
 // CommitConns is how many connections a process commits with: a group a processor and one that waits for its shard's
 // lock, but no more than two a shard. More would only cut the same commands into smaller groups.
 func CommitConns(shards int) int { return min(2*shards, runtime.GOMAXPROCS(0)+1) }
 
-// QueuePool opens the connections of workers on the queues. Their writes do not wait for the disk: work that a crash
-// loses is done again.
+// QueuePool opens the connections of workers on the queues.
 func (p *Primary) QueuePool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, serviceRole, writes.with(settings{
-		"application_name":                    "integrity queue",
-		"synchronous_commit":                  "off",
-		"idle_in_transaction_session_timeout": "5s",
-		"lock_timeout":                        "5s",
-		"statement_timeout":                   "10s",
-	}))
+	return p.open(ctx, conns, session{name: "integrity queue", statement: "10s", lock: "5s", idle: "5s"}, lookUps, writes, unflushed)
 }
 
 // ConsumerPool opens the connections of a consumer, whose transactions stay open while a page of events is handled. A
-// process that freezes with one loses it after two seconds. A position that a crash of the server loses makes events
-// come again, so its commits do not wait for the disk.
+// position that a crash of the server loses makes events come again.
 func (p *Primary) ConsumerPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, serviceRole, writes.with(keptAlive, settings{
-		"application_name":                    "integrity consumer",
-		"synchronous_commit":                  "off",
-		"idle_in_transaction_session_timeout": "2s",
-		"lock_timeout":                        "2s",
-		"statement_timeout":                   "2s",
-	}))
+	return p.open(ctx, conns, session{name: "integrity consumer", statement: "2s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive, unflushed)
 }
 
 // ReadPool opens connections for queries and authentication, all of which look rows up by key.
 func (p *Primary) ReadPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, serviceRole, lookUps.with(settings{
-		"application_name":                    "integrity read",
-		"idle_in_transaction_session_timeout": "10s",
-		"lock_timeout":                        "5s",
-		"statement_timeout":                   "15s",
-	}))
+	return p.open(ctx, conns, session{name: "integrity read", statement: "15s", lock: "5s", idle: "10s"}, lookUps)
 }
 
-// NotifyPool opens the two connections of a Notifier. Polling covers a notification that a crash loses, so it does not
-// wait for the disk.
+// NotifyPool opens the two connections of a Notifier. Polling covers a notification that a crash loses.
 func (p *Primary) NotifyPool(ctx context.Context) (*pgxpool.Pool, error) {
-	return p.open(ctx, 2, serviceRole, keptAlive.with(settings{
-		"application_name":   "integrity wake",
-		"synchronous_commit": "off",
-		"statement_timeout":  "5s",
-	}))
+	return p.open(ctx, 2, session{name: "integrity wake", statement: "5s"}, keptAlive, unflushed)
 }
 
-// ProbePool opens the connection of a Probe. The statements end before the question does, so that the connection is kept.
+// ProbePool opens the connection of a Probe. The statements end before the question does, so that the connection is
+// kept. What a question makes goes to the disk.
 func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
-	return p.open(ctx, 1, serviceRole, keptAlive.with(settings{
-		"application_name":                    "integrity probe",
-		"work_mem":                            "64kB", // what a question makes goes to the disk
-		"lock_timeout":                        "1s",
-		"statement_timeout":                   "2500ms",
-		"idle_in_transaction_session_timeout": "5s",
-	}))
+	return p.open(ctx, 1, session{name: "integrity probe", statement: "2500ms", lock: "1s", idle: "5s"}, keptAlive, settings{"work_mem": "64kB"})
 }
 
 // RebuildPool opens the connections of a rebuild, as the role of the URL: they replace rows of projections, which the
-// service role may not delete. They write to the tables of the schema rebuild, by the same plans as a group, and need
-// no flush: all of it can be made again. A commit that waits for its standby holds a shard's lock for up to 20 s.
+// service role may not delete. They write to the tables of the schema rebuild, by the same plans as a group, however long
+// role or database let a statement run. A commit that waits for its standby holds a shard's lock for up to 20 s.
 func (p *Primary) RebuildPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, "", writes.with(settings{
-		"application_name":                    "integrity rebuild",
-		"search_path":                         "rebuild, public",
-		"synchronous_commit":                  "off",
-		"idle_in_transaction_session_timeout": "60s",
-		"lock_timeout":                        "30s",
-		"statement_timeout":                   "0", // whatever is set for role or database
-	}))
+	of := session{name: "integrity rebuild", statement: "0", lock: "30s", idle: "60s"}
+	return p.pool(ctx, p.url, conns, "", of, p.accept, lookUps, writes, unflushed, settings{"search_path": "rebuild, public"})
 }
 
 // ReplicaPool opens connections to a standby, or to several, for queries that may be answered by an earlier state. They
 // never write, also where the standby has become a primary.
 func (p *Primary) ReplicaPool(ctx context.Context, url string, conns int) (*pgxpool.Pool, error) {
-	return open(ctx, url, conns, serviceRole, lookUps.with(settings{
-		"application_name":                    "integrity replica",
-		"default_transaction_read_only":       "on",
-		"idle_in_transaction_session_timeout": "10s",
-		"statement_timeout":                   "5s",
-	}), p.current, p.acceptReplica)
+	of := session{name: "integrity replica", statement: "5s", idle: "10s"}
+	return p.pool(ctx, url, conns, serviceRole, of, p.acceptReplica, lookUps, settings{"default_transaction_read_only": "on"})
 }
 
-func (p *Primary) open(ctx context.Context, conns int, role string, s settings) (*pgxpool.Pool, error) {
-	return open(ctx, p.url, conns, role, s, p.current, p.accept)
+func (p *Primary) open(ctx context.Context, conns int, of session, s ...settings) (*pgxpool.Pool, error) {
+	return p.pool(ctx, p.url, conns, serviceRole, of, p.accept, s...)
 }
 
 const (
@@ -264,9 +213,9 @@ const (
 	insufficientPrivilege = "42501"
 )
 
-// open makes a pool of connections that take on a role; an empty one means the role of the URL. accept judges each new
-// connection, and current each one that is handed out.
-func open(ctx context.Context, url string, conns int, role string, s settings, current func(timeline uint64) bool, accept pgconn.ValidateConnectFunc) (*pgxpool.Pool, error) {
+// pool opens connections that take on a role; an empty one means the role of the URL. accept judges each new one, and
+// current each that is handed out.
+func (p *Primary) pool(ctx context.Context, url string, conns int, role string, of session, accept pgconn.ValidateConnectFunc, s ...settings) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
@@ -282,13 +231,13 @@ func open(ctx context.Context, url string, conns int, role string, s settings, c
 	config.ConnConfig.OnNotice = noteWarning
 	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
 		timeline, _ := conn.PgConn().CustomData()[timelineKey].(uint64)
-		return current(timeline), nil
+		return p.current(timeline), nil
 	}
-	begin := sessionBegin(role, s)
+	begin := sessionBegin(role, of, s)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		registerCodecs(conn.TypeMap())
 		tag, err := conn.Exec(ctx, begin)
-		if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == insufficientPrivilege && role != "" {
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == insufficientPrivilege && role != "" {
 			return fmt.Errorf("take on the role %s: %w: let a superuser run GRANT %s TO %s (from PostgreSQL 16 on: … WITH SET TRUE)", role, err, role, pgx.Identifier{conn.Config().User}.Sanitize())
 		}
 		if err != nil {
@@ -308,10 +257,18 @@ func open(ctx context.Context, url string, conns int, role string, s settings, c
 
 // sessionBegin makes a session what its pool needs, in one round trip. Settings are not among the parameters that a
 // connection starts with, because a pooler refuses those.
-func sessionBegin(role string, s settings) string {
+func sessionBegin(role string, of session, s []settings) string {
+	all := settings{
+		"application_name": of.name, "statement_timeout": of.statement, "lock_timeout": of.lock, "idle_in_transaction_session_timeout": of.idle,
+	}
+	for _, more := range s {
+		maps.Copy(all, more)
+	}
 	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		fmt.Fprintf(&b, "SELECT set_config('%s', '%s', false); ", name, s[name])
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if all[name] != "" {
+			fmt.Fprintf(&b, "SELECT set_config('%s', '%s', false); ", name, all[name])
+		}
 	}
 	if role != "" {
 		b.WriteString("SET ROLE " + role + "; ")
@@ -329,3 +286,67 @@ const citusKey = "citus"
 // OnCitus reports whether a connection of one of these pools leads to a cluster of Citus, which moves no row by its
 // place (ctid).
 func OnCitus(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[citusKey] != nil }
+
+// ErrUnknown says that a transaction may have been committed, or may be lost with a server.
+var ErrUnknown = errors.New("outcome of the commit is unknown")
+
+// warnedKey is where a connection's CustomData says that the server warned, for instance that it committed without
+// waiting for the synchronous standby, or, a coordinator of Citus, that the node did not answer to the COMMIT.
+const warnedKey = "warned"
+
+func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" {
+		c.CustomData()[warnedKey] = true
+	}
+}
+
+// ForgetWarnings begins a transaction whose warnings Warned reports.
+func ForgetWarnings(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), warnedKey) }
+
+// Warned reports whether the server has warned since ForgetWarnings: a commit's outcome is unknown then.
+func Warned(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[warnedKey] != nil }
+
+// Commit commits a transaction and requires the server's plain word for it. After an error, ErrUnknown or another, the
+// transaction may be there all the same.
+func Commit(ctx context.Context, tx pgx.Tx) error {
+	conn := tx.Conn()
+	ForgetWarnings(conn)
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	if Warned(conn) {
+		return ErrUnknown
+	}
+	return nil
+}
+
+// ReadOnly is the SQLSTATE of a write that a server refuses because it is a standby, or is being taken out of service.
+const ReadOnly = "25006"
+
+// keepUsable says whether a connection may be used on after an error of the server: not when the server has ended it,
+// or takes no writes any more.
+func keepUsable(_ *pgconn.PgConn, err *pgconn.PgError) bool {
+	return err.SeverityUnlocalized != "FATAL" && err.SeverityUnlocalized != "PANIC" && err.Code != ReadOnly
+}
+
+// Loggable leaves out what PostgreSQL's messages quote: references and hashes must not reach a log.
+func Loggable(err error) string {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("PostgreSQL answered %s %s (%s), constraint %q, table %q",
+		refused.SeverityUnlocalized, refused.Code, Reason(refused.Code), refused.ConstraintName, refused.TableName)
+}
+
+// Reason says in a few words, for operators, why a server refused with a SQLSTATE.
+func Reason(code string) string {
+	return cmp.Or(map[string]string{
+		"53100":  "the database's disk is full",
+		"53200":  "the database has no memory left",
+		"53300":  "the database has no connection left (max_connections)",
+		"57014":  "the database does not answer in time",
+		"57P03":  "the database is starting or stopping",
+		ReadOnly: "the database takes no writes (it is a standby, or default_transaction_read_only is on)",
+	}[code], "the database refuses to write")
+}

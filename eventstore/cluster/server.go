@@ -106,15 +106,12 @@ func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
 	if err := conn.Close(ctx); err != nil {
 		return fmt.Errorf("close a session: %w", err)
 	}
-	for deadline := time.Now().Add(sessionPatience / 2); held; {
+	for deadline := time.Now().Add(sessionPatience / 2); held; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return ErrSharedSessions
 		}
 		if held, err = look(); err != nil {
 			return err
-		}
-		if held {
-			time.Sleep(20 * time.Millisecond)
 		}
 	}
 	return nil

@@ -19,6 +19,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -106,9 +107,7 @@ func New(c Config) (*Consumer, error) {
 	if c.Name == "" || c.Pool == nil || c.Pool.Config().MaxConns < 2 || len(c.Sources) == 0 || c.Log == nil {
 		return nil, errors.New("a consumer needs Name, Pool of at least two connections, Sources and Log")
 	}
-	if c.Poll == 0 {
-		c.Poll = time.Second
-	}
+	c.Poll = cmp.Or(c.Poll, time.Second)
 	k := &Consumer{Config: c}
 	for i, s := range c.Sources {
 		k.topics = append(k.topics, &topic{Source: s, consumer: k, name: fmt.Sprintf("%s.%d", c.Name, i), woken: make(chan struct{}, 1)})
@@ -327,12 +326,12 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 	if advanced && t.progress.More {
 		return 0
 	}
-	pause(t.stopped, nil, gather)
+	next := t.consumer.Poll
 	if advanced {
-		pause(t.stopped, t.woken, linger)
-	} else {
-		pause(t.stopped, t.woken, t.consumer.Poll)
+		next = linger
 	}
+	pause(t.stopped, nil, gather)
+	pause(t.stopped, t.woken, next)
 	return 0
 }
 

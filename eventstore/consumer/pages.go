@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
@@ -84,13 +85,9 @@ func ReadLag(ctx context.Context, pool *pgxpool.Pool, name string) (map[domain.S
 	rows, _ := pool.Query(ctx, query, name)
 	lag := map[domain.Shard]Lag{}
 	var shard domain.Shard
-	var behind int64
-	var since *time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&shard, &behind, &since}, func() error {
-		lag[shard] = Lag{Events: behind}
-		if since != nil {
-			lag[shard] = Lag{behind, since.UTC()}
-		}
+	var l Lag
+	if _, err := pgx.ForEachRow(rows, []any{&shard, &l.Events, (*zeronull.Timestamptz)(&l.Since)}, func() error {
+		lag[shard] = l
 		return nil
 	}); err != nil {
 		return nil, fmt.Errorf("lag of consumer %s: %w", name, err)

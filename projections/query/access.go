@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
@@ -96,17 +97,12 @@ const (
 // that concurrent requests of a shard share. Whatever is wrong with the key, the answer is one INVALID_KEY, and nothing
 // is counted.
 func (s *Store) Authenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
-	return s.keyAccess(ctx, key, &credential{id: key, secret: secretSHA256, client: client, at: now, counted: true})
+	return s.access(ctx, &credential{id: key, secret: secretSHA256, client: client, at: now, counted: true, access: domain.Access{Key: key}})
 }
 
 // Reauthenticate is Authenticate for a request that is already counted and has waited since.
 func (s *Store) Reauthenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
-	return s.keyAccess(ctx, key, &credential{id: key, secret: secretSHA256, client: client, at: now})
-}
-
-func (s *Store) keyAccess(ctx context.Context, key domain.KeyID, c *credential) (domain.Access, error) {
-	c.access.Key = key
-	return s.access(ctx, key.Shard(), &s.keys, s.authenticateKeys, c, domain.ErrKeyRefused)
+	return s.access(ctx, &credential{id: key, secret: secretSHA256, client: client, at: now, access: domain.Access{Key: key}})
 }
 
 // AuthenticateSubject reads who stands behind an OAuth subject and counts the request in the organization's UTC minute.
@@ -120,18 +116,22 @@ func (s *Store) AuthenticateSubject(ctx context.Context, subject domain.OAuthSub
 	if link.IsZero() {
 		return domain.Access{}, domain.ErrLinkRefused
 	}
-	c := &credential{id: link, secret: subject, at: now, counted: true, access: domain.Access{Link: link}}
-	a, err := s.access(ctx, link.Shard(), &s.links, s.authenticateLinks, c, domain.ErrLinkRefused)
+	a, err := s.access(ctx, &credential{id: link, secret: subject, at: now, counted: true, access: domain.Access{Link: link}})
 	a.Scopes = slices.DeleteFunc(a.Scopes, func(scope domain.Scope) bool { return !a.Role.Allows(scope) })
 	return a, err
 }
 
-// access asks for a credential in a batch of its shard and kind; refused answers one that may not act.
-func (s *Store) access(ctx context.Context, shard domain.Shard, batcher *credentials, answer func(domain.Shard, []*credential), c *credential, refused error) (domain.Access, error) {
+// access asks for a credential in a batch of its shard and kind, with a statement that reads and counts, or on Citus with
+// one that reads.
+func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error) {
+	shard, batcher, readAndCount, find, refused := c.access.Key.Shard(), &s.keys, authenticateKeys, findKeys, domain.ErrKeyRefused
+	if link := c.access.Link; !link.IsZero() {
+		shard, batcher, readAndCount, find, refused = link.Shard(), &s.links, authenticateLinks, findLinks, domain.ErrLinkRefused
+	}
 	if !s.known(shard) {
 		return domain.Access{}, refused
 	}
-	if err := batcher.Ask(ctx, shard, c, answer); err != nil {
+	if err := batcher.Ask(ctx, shard, c, func(shard domain.Shard, batch []*credential) { s.authenticate(shard, batch, readAndCount, find) }); err != nil {
 		return domain.Access{}, statement.Failed("authenticate", err)
 	}
 	switch {
@@ -163,16 +163,8 @@ type credential struct {
 
 func (c *credential) minute() int64 { return c.at.Unix() / 60 }
 
-func (s *Store) authenticateKeys(shard domain.Shard, batch []*credential) {
-	s.authenticate(shard, batch, authenticateKeys, findKeys)
-}
-
-func (s *Store) authenticateLinks(shard domain.Shard, batch []*credential) {
-	s.authenticate(shard, batch, authenticateLinks, findLinks)
-}
-
-// authenticate answers a batch with a statement that reads and counts, or on Citus with one that reads.
-func (s *Store) authenticate(shard domain.Shard, batch []*credential, readAndCount, read string) {
+// authenticate answers a batch.
+func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql, onCitus string) {
 	args := []any{
 		shard, places(batch),
 		statement.Column(batch, func(c *credential) [16]byte { return c.id }),
@@ -193,29 +185,24 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential, readAndCou
 		var place int32
 		var a domain.Access
 		var own *int32
-		var expires *time.Time
-		err := row.Scan(&place, &a.Organization, &a.Member, &a.Role, &a.Scopes,
-			&a.Limits.Source, &a.Limits.MaxVersionStep, &expires, &a.Plan, &a.Internal, &own, &a.Sequence, &a.UsedMinute)
+		err := row.Scan(&place, &a.Organization, &a.Member, &a.Role, &a.Scopes, &a.Limits.Source, &a.Limits.MaxVersionStep,
+			(*zeronull.Timestamptz)(&a.ExpiresAt), &a.Plan, &a.Internal, &own, &a.Sequence, &a.UsedMinute)
 		if err != nil {
 			return struct{}{}, err
 		}
 		c := batch[place]
 		a.Key, a.Link = c.access.Key, c.access.Link
-		if expires != nil {
-			a.ExpiresAt = *expires
-		}
 		c.access, c.perMinute, c.found = a, own, true
 		return struct{}{}, nil
 	}
 	err := s.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		onCitus := cluster.OnCitus(conn.Conn())
-		sql := readAndCount
-		if onCitus {
-			sql = read
+		citus := cluster.OnCitus(conn.Conn())
+		if citus {
+			sql = onCitus
 		}
 		rows, _ := conn.Query(ctx, sql, args...) // its error is that of the rows
 		_, err := pgx.CollectRows(rows, scan)
-		if err == nil && onCitus {
+		if err == nil && citus {
 			err = meterBatch(ctx, conn, shard, batch)
 		}
 		return err
@@ -332,23 +319,19 @@ func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
 	if len(noted) == 0 {
 		return nil
 	}
-	type uses struct {
-		keys []domain.KeyID
-		at   []time.Time
-	}
-	shards := map[domain.Shard]uses{}
-	for id, minute := range noted {
-		n := shards[id.Shard()]
-		shards[id.Shard()] = uses{append(n.keys, id), append(n.at, time.Unix(minute*60, 0).UTC())}
+	shards := map[domain.Shard][]domain.KeyID{}
+	for id := range noted {
+		shards[id.Shard()] = append(shards[id.Shard()], id)
 	}
 	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
 	var failed error
-	for shard, n := range shards {
-		if _, err := s.Pool.Exec(ctx, writeKeyUses, shard, n.keys, n.at); err != nil {
+	for shard, keys := range shards {
+		at := statement.Column(keys, func(id domain.KeyID) time.Time { return time.Unix(noted[id]*60, 0).UTC() })
+		if _, err := s.Pool.Exec(ctx, writeKeyUses, shard, keys, at); err != nil {
 			failed = statement.Failed("write when keys were used", err)
-			for i, id := range n.keys {
-				u.Note(id, n.at[i])
+			for i, id := range keys {
+				u.Note(id, at[i])
 			}
 		}
 	}

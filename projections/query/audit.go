@@ -190,15 +190,7 @@ func addReasons(ctx context.Context, from source, o domain.OrganizationID, event
 	if wanted == nil {
 		return nil
 	}
-	type text struct {
-		ID   domain.TextID
-		Body *string
-	}
-	known, err := statement.All(ctx, from, "read reasons", pgx.RowToStructByPos[text], texts, o.Shard(), o, wanted)
-	bodies := map[domain.TextID]*string{}
-	for _, t := range known {
-		bodies[t.ID] = t.Body
-	}
+	bodies, err := statement.Map[domain.TextID, *string](ctx, from, "read reasons", texts, o.Shard(), o, wanted)
 	for i := range events {
 		if reason := events[i].reason; reason != nil {
 			events[i].Reason = bodies[reason.ID]

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -161,38 +162,31 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 		if versions, err = statement.All(ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, args...); err != nil {
 			return nil, err
 		}
-		of := map[domain.ArtifactVersionID]*ArtifactVersion{}
+		known := map[domain.ArtifactVersionID]*ArtifactVersion{}
 		for i := range versions {
-			of[versions[i].ID] = &versions[i]
+			known[versions[i].ID] = &versions[i]
 		}
-		err = addTo(ctx, from, of, findReviews, args, func(v *ArtifactVersion, r Review) { v.Reviews = append(v.Reviews, r) })
+		// What belongs to a version that is newer than those that were read is left out.
+		of := func(id domain.ArtifactVersionID) *ArtifactVersion { return cmp.Or(known[id], &ArtifactVersion{}) }
+		err = each(ctx, from, findReviews, args, func(r Review) { v := of(r.VersionID); v.Reviews = append(v.Reviews, r) })
 		if err == nil {
-			err = addTo(ctx, from, of, findApprovals, args, func(v *ArtifactVersion, p Approval) { v.Approval = &p })
+			err = each(ctx, from, findApprovals, args, func(p Approval) { of(p.VersionID).Approval = &p })
 		}
 		if err == nil {
-			err = addTo(ctx, from, of, findCertificates, args, func(v *ArtifactVersion, c Certificate) { v.Certificate = &c })
+			err = each(ctx, from, findCertificates, args, func(c Certificate) { of(c.VersionID).Certificate = &c })
 		}
 		return versions, err
 	})
 	return artifact, versions, err
 }
 
-// addTo reads what belongs to versions, and adds to those that were read before it.
-func addTo[R interface {
-	version() domain.ArtifactVersionID
-}](ctx context.Context, from source, versions map[domain.ArtifactVersionID]*ArtifactVersion, query string, args []any, add func(*ArtifactVersion, R)) error {
+func each[R any](ctx context.Context, from source, query string, args []any, add func(R)) error {
 	rows, err := statement.All(ctx, from, "read what was declared of versions", pgx.RowToStructByPos[R], query, args...)
 	for _, r := range rows {
-		if v := versions[r.version()]; v != nil {
-			add(v, r)
-		}
+		add(r)
 	}
 	return err
 }
-
-func (r Review) version() domain.ArtifactVersionID      { return r.VersionID }
-func (p Approval) version() domain.ArtifactVersionID    { return p.VersionID }
-func (c Certificate) version() domain.ArtifactVersionID { return c.VersionID }
 
 // KnowsArtifact refuses an artifact of another organization, and an unknown one.
 func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {

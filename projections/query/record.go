@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -179,11 +178,10 @@ func (s *Store) compare(shard domain.Shard, batch []*evidenceQuestion) {
 func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 	answerBatch(s.Pool, batch, func(row pgx.CollectableRow) (int32, Evidence, error) {
 		r := domain.Event{Shard: shard}
-		var at pgtype.Timestamptz
 		// If the event of a registration is missing, its evidence verifies as nothing.
 		place, e, err := scanEvidence(row, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
-			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), &at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce)
-		r.OccurredAt, r.Data = at.Time, e.Event.Data
+			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce)
+		r.Data = e.Event.Data
 		e.Event = r
 		return place, e, err
 	}, loadEvidence, shard,
@@ -208,14 +206,13 @@ func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, scan func(pgx.Co
 
 // scanEvidence reads a row of evidence and the place of its question, then more targets.
 func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e Evidence, err error) {
-	var received *time.Time
 	var d domain.Document
 	i := domain.Version{Document: &d}
-	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &received, &i.RevokedAt, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
+	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, (*zeronull.Timestamptz)(&e.ReceivedAt), &i.RevokedAt, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
 	if err != nil || e.Pending {
 		return place, e, err
 	}
-	e.ReceivedAt, e.Status = *received, i.Status()
+	e.Status = i.Status()
 	// Data that cannot be taken apart is an empty record, which verifies as nothing.
 	if record, err := domain.ReadSignedRecord(e.Event.Data); err == nil {
 		e.Record = record

@@ -7,14 +7,19 @@ package query
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections/statement"
 )
 
@@ -68,41 +73,22 @@ func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowTo
 
 // turns admits one question of an organization at a time. The zero value is ready.
 type turns struct {
-	mu sync.Mutex
-	of map[domain.OrganizationID]*turn
-}
-
-type turn struct {
-	held  chan struct{} // full while a question is under way
-	users int           // the question under way and those that wait
+	of sync.Map // of the organizations with a question under way, each with a channel that is closed at its end
 }
 
 // take waits for an organization's turn until ctx ends; give ends the turn.
 func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(), err error) {
-	t.mu.Lock()
-	own := t.of[o]
-	if own == nil {
-		if t.of == nil {
-			t.of = map[domain.OrganizationID]*turn{}
+	mine := make(chan struct{})
+	for {
+		other, busy := t.of.LoadOrStore(o, mine)
+		if !busy {
+			return func() { t.of.Delete(o); close(mine) }, nil
 		}
-		own = &turn{held: make(chan struct{}, 1)}
-		t.of[o] = own
-	}
-	own.users++
-	t.mu.Unlock()
-	leave := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if own.users--; own.users == 0 {
-			delete(t.of, o)
+		select {
+		case <-other.(chan struct{}):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", domain.Unavailable("Other questions of this organization that read much are still being answered; send the request again."), ctx.Err())
 		}
-	}
-	select {
-	case own.held <- struct{}{}:
-		return func() { <-own.held; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, fmt.Errorf("%w: %w", domain.Unavailable("Other questions of this organization that read much are still being answered; send the request again."), ctx.Err())
 	}
 }
 
@@ -117,4 +103,185 @@ func scan[T any](ctx context.Context, s *Store, o domain.OrganizationID, ask fun
 	}
 	defer give()
 	return ask(cmp.Or(s.Scans, s.Pool))
+}
+
+// Replica is a standby that answers readers where it is new enough, in place of the primary. Nothing depends on it: the
+// primary answers whatever the replica cannot, and a replica that fails is left alone for replicaRest. It never refuses
+// a request: every refusal comes from the primary.
+type Replica struct {
+	Pool *pgxpool.Pool // from ReplicaPool
+	Now  func() time.Time
+	Log  *slog.Logger
+	// Timeout bounds the wait for a replica that does not answer; 0 means two seconds.
+	Timeout time.Duration
+
+	mu    sync.Mutex
+	rest  time.Time // not asked before
+	away  bool      // the last question failed
+	count ReplicaCount
+}
+
+// ReplicaCount counts questions by their outcome.
+type ReplicaCount struct {
+	Answered int64 // by the replica
+	Behind   int64 // the replica had not replayed what was asked for
+	Failed   int64 // the replica was away, or gave up
+}
+
+const (
+	replicaTimeout = 2 * time.Second
+	// replicaRest is how long one that failed is left alone.
+	replicaRest = 2 * time.Second
+)
+
+// source is where a reader asks: the primary, or one snapshot of the replica.
+type source struct {
+	history.Querier
+	replica  bool
+	sequence int64 // of the organization, that the source has at least
+}
+
+// errAskPrimary says that the replica's answer will not do.
+var errAskPrimary = errors.New("the replica is not new enough")
+
+// read asks the replica if that has replayed the organization up to after, and otherwise the primary.
+func read[T any](ctx context.Context, s *Store, a domain.Access, after int64, ask func(source) (T, error)) (answer T, err error) {
+	if s.Replica != nil && s.Replica.answers(ctx, a, after, func(from source) error { answer, err = ask(from); return err }) {
+		return answer, nil
+	}
+	return ask(source{Querier: s.Pool, sequence: math.MaxInt64})
+}
+
+// readMuch is read for questions that may read many rows.
+func readMuch[T any](ctx context.Context, s *Store, a domain.Access, ask func(source) (T, error)) (T, error) {
+	return read(ctx, s, a, newEnough(a), func(from source) (T, error) {
+		if from.replica {
+			return ask(from)
+		}
+		return scan(ctx, s, a.Organization, func(pool *pgxpool.Pool) (T, error) { from.Querier = pool; return ask(from) })
+	})
+}
+
+// newEnough is the least sequence at which a request may be answered: the one that it names, or else the last one
+// committed before it.
+func newEnough(a domain.Access) int64 {
+	if a.ReadAfter != nil {
+		return *a.ReadAfter
+	}
+	return a.Sequence
+}
+
+// stillGranted rejects an answer of a replica that may not yet know that the key has lost a company; the primary then
+// answers.
+func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, references ...string) error {
+	if from.sequence >= a.Sequence || len(references) == 0 {
+		return nil
+	}
+	const query = `SELECT NOT EXISTS (
+		SELECT FROM unnest($4::text[]) AS n(reference)
+		WHERE NOT EXISTS (SELECT FROM companies c
+			JOIN grants g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
+			WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = n.reference))`
+	all, _, err := statement.First(ctx, s.Pool, "look at the grants of an answer", pgx.RowTo[bool], query,
+		a.Organization.Shard(), a.Key, a.Organization, references)
+	if err != nil || !all {
+		return errAskPrimary // also when the primary cannot be asked
+	}
+	return nil
+}
+
+// answers reports whether the replica has answered.
+func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask func(source) error) bool {
+	r.mu.Lock()
+	resting := r.Now().Before(r.rest)
+	r.mu.Unlock()
+	if resting {
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, replicaTimeout))
+	defer cancel()
+	err := r.snapshot(limited, a, after, ask)
+	if ctx.Err() != nil {
+		return false // the caller gave up, which says nothing about the replica
+	}
+	refused, ok := errors.AsType[*domain.Error](err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		r.count.Answered++
+	case errors.Is(err, errAskPrimary), ok && refused.Code != domain.TemporarilyUnavailable:
+		r.count.Behind++
+	default:
+		r.count.Failed++
+		r.rest = r.Now().Add(replicaRest)
+		if !r.away {
+			r.Log.Warn("the replica does not answer; the primary does", "error", err)
+		}
+		r.away = true
+		return false
+	}
+	if r.away {
+		r.Log.Info("the replica answers again")
+	}
+	r.away = false
+	return err == nil
+}
+
+// snapshot calls ask in one snapshot in which the organization has reached after.
+func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, ask func(source) error) error {
+	conn, err := r.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to the replica: %w", err)
+	}
+	defer conn.Release() // closes a connection that is still in a transaction
+	var sequence int64
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	b.Queue("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2", a.Organization.Shard(), a.Organization).
+		QueryRow(func(row pgx.Row) error {
+			if err := row.Scan(&sequence); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+			return nil
+		})
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("ask the replica how far it is: %w", err)
+	}
+	answer := errAskPrimary
+	if sequence >= after {
+		answer = ask(source{Querier: conn, replica: true, sequence: sequence})
+	}
+	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil && answer == nil {
+		return fmt.Errorf("end a snapshot of the replica: %w", err)
+	}
+	return answer
+}
+
+// Count returns the outcomes so far.
+func (r *Replica) Count() ReplicaCount {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+// ErrAnotherLedger says that a replica is of another ledger than the primary.
+var ErrAnotherLedger = errors.New("the replica belongs to another ledger")
+
+// Check compares the replica's ledger with the primary's. Any error but ErrAnotherLedger may be temporary: the replica
+// is away, or still being set up.
+func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
+	const query = `SELECT secret = $1 AND issuer = $2 FROM ledger WHERE id = 1`
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, replicaTimeout))
+	defer cancel()
+	same, found, err := statement.First(ctx, r.Pool, "read the replica's ledger", pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return errors.New("the replica has no ledger yet")
+	case !same:
+		return ErrAnotherLedger
+	}
+	return nil
 }

@@ -85,16 +85,7 @@ func TableSizes(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, erro
 	}
 	query := `SELECT CASE n.nspname WHEN 'public' THEN c.relname ELSE n.nspname END, sum(t.bytes)::bigint
 		FROM (` + sizesOf + `) t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace GROUP BY 1`
-	type size struct {
-		Table string
-		Bytes int64
-	}
-	list, err := statement.All(ctx, conn, "read the sizes of tables", pgx.RowToStructByPos[size], query)
-	sizes := map[string]int64{}
-	for _, s := range list {
-		sizes[s.Table] = s.Bytes
-	}
-	return sizes, err
+	return statement.Map[string, int64](ctx, conn, "read the sizes of tables", query)
 }
 
 // Standby is a server that receives this one's log.

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -85,9 +86,7 @@ func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id doma
 		return nil, false, err
 	}
 	if after.IsZero() {
-		for i := range after {
-			after[i] = 0xff
-		}
+		after = domain.DeliveryID(bytes.Repeat([]byte{0xff}, len(after)))
 	}
 	list, err = scan(ctx, s, o, func(from *pgxpool.Pool) ([]Delivery, error) { // a status may be rare
 		return statement.All(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), id, after, limit+1, status.Code())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
@@ -55,6 +56,9 @@ func mailDelay(attempts int) time.Duration {
 // NewMailer makes the loop of a mailer. Its errors are those of the database; a mail that could not be sent is logged and
 // tried again later.
 func NewMailer(m Mailer) *Loop {
+	if m.Observe == nil {
+		m.Observe = func(string, int) {}
+	}
 	q := Leased[queuedMail]{
 		Pool: m.Pool, What: "take a mail", Take: takeMail, Lease: mailLease, Scan: scanMail, Act: m.deliver,
 		Now: func(context.Context) (time.Time, error) { return m.Now(), nil },
@@ -81,7 +85,7 @@ func (m Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	dropped, err := statement.All(ctx, m.Pool, "drop old mails", pgx.RowTo[domain.OrganizationID], query, shard, m.Now(), m.Now().Add(-mailLifetime))
 	if len(dropped) > 0 {
 		m.Log.Warn("mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
-		m.observe(MailDropped, len(dropped))
+		m.Observe(MailDropped, len(dropped))
 	}
 	return err
 }
@@ -93,22 +97,18 @@ const takeMail = `UPDATE mails m SET due_at = $3, attempts = m.attempts + 1
 
 func scanMail(row pgx.CollectableRow) (queuedMail, error) {
 	var q queuedMail
-	var period, percent *int32
-	var used, limit *int64
-	var of string
-	var webhook *domain.WebhookID
-	var reason *string
-	err := row.Scan(&q.mail.ID, &q.mail.Organization, &period, &percent, &used, &limit, &of, &webhook, &reason,
-		&q.mail.At, &q.attempts, &q.sent)
-	if err != nil {
+	var quota domain.QuotaWarningReachedBody
+	var webhook domain.WebhookDisabledBody
+	var percent zeronull.Int4
+	var of []byte
+	err := row.Scan(&q.mail.ID, &q.mail.Organization, (*zeronull.Int4)(&quota.Period), &percent, (*zeronull.Int8)(&quota.Used),
+		(*zeronull.Int8)(&quota.Limit), &of, &webhook.WebhookID, (*zeronull.Text)(&webhook.Reason), &q.mail.At, &q.attempts, &q.sent)
+	if err != nil || !webhook.WebhookID.IsZero() {
+		q.mail.Webhook = &webhook
 		return q, err
 	}
-	if webhook != nil {
-		q.mail.Webhook = &domain.WebhookDisabledBody{WebhookID: *webhook, Reason: domain.DisableReason(*reason)}
-		return q, nil
-	}
-	q.mail.Quota = &domain.QuotaWarningReachedBody{Period: domain.Period(*period), Percent: int(*percent), Used: *used, Limit: *limit}
-	return q, q.mail.Quota.Allowance.UnmarshalText([]byte(of))
+	quota.Percent, q.mail.Quota = int(percent), &quota
+	return q, quota.Allowance.UnmarshalText(of)
 }
 
 // deliver sends a row's mail to every recipient that has not received it, and records who has.
@@ -124,12 +124,15 @@ func (m Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q 
 		if slices.Contains(q.sent, to.Member) {
 			continue
 		}
-		if err := m.send(sending, to); err != nil {
+		one, done := context.WithTimeout(sending, mailTimeout)
+		err := m.Send(one, to)
+		done()
+		if err != nil {
 			failures = append(failures, err)
-			m.observe(MailFailed, 1)
+			m.Observe(MailFailed, 1)
 			continue
 		}
-		m.observe(MailSent, 1)
+		m.Observe(MailSent, 1)
 		q.sent = append(q.sent, to.Member)
 	}
 	// If another worker has taken the row meanwhile, its number of attempts differs and this changes nothing.
@@ -150,18 +153,6 @@ const (
 	MailFailed  = "failed"
 	MailDropped = "dropped" // a row that is too old, for all its recipients
 )
-
-func (m Mailer) observe(outcome string, mails int) {
-	if m.Observe != nil {
-		m.Observe(outcome, mails)
-	}
-}
-
-func (m Mailer) send(ctx context.Context, mail Mail) error {
-	ctx, cancel := context.WithTimeout(ctx, mailTimeout)
-	defer cancel()
-	return m.Send(ctx, mail)
-}
 
 // recipients are the present owners and admins whose address was not erased.
 func (m Mailer) recipients(ctx context.Context, shard domain.Shard, q queuedMail) ([]Mail, error) {

@@ -48,6 +48,18 @@ func First[T any](ctx context.Context, from history.Querier, what string, scan p
 	return row, true, nil
 }
 
+// Map is All for a query of keys and values.
+func Map[K comparable, V any](ctx context.Context, from history.Querier, what, sql string, args ...any) (map[K]V, error) {
+	all := map[K]V{}
+	_, err := All(ctx, from, what, func(row pgx.CollectableRow) (k K, err error) {
+		var v V
+		err = row.Scan(&k, &v)
+		all[k] = v
+		return k, err
+	}, sql, args...)
+	return all, err
+}
+
 // One is First where a missing row is refused.
 func One[T any](ctx context.Context, from history.Querier, what string, missing error, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
 	row, found, err := First(ctx, from, what, scan, sql, args...)
@@ -89,8 +101,7 @@ func Failed(what string, err error) error {
 }
 
 func unavailable(err error) bool {
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch answer.Code[:min(2, len(answer.Code))] {
 		case "08", // connection exception
 			"40", // transaction rollback
@@ -102,9 +113,9 @@ func unavailable(err error) bool {
 		}
 		return answer.Code == "25P03" || answer.Code == "25006" // idle too long; a standby
 	}
-	var connecting *pgconn.ConnectError
-	var network net.Error
-	return errors.As(err, &connecting) || errors.As(err, &network) || pgconn.Timeout(err) ||
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	_, network := errors.AsType[net.Error](err)
+	return connecting || network || pgconn.Timeout(err) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }

@@ -15,10 +15,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-const (
-	destinationsPerClaim = 64
-	databaseTimeout      = 10 * time.Second
-)
+const destinationsPerClaim = 64
 
 // findDue lists destinations that have something due, by jumping from one to the next in the index of due rows, except
 // those of which this process holds enough.
@@ -75,7 +72,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	}
 	// A shutdown does not interrupt it: rows that were leased without this process knowing would wait for the end of
 	// the lease.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
 	defer cancel()
 	now := s.Now().UTC().Truncate(time.Microsecond)
 	found, err := s.findDue(ctx, now)
@@ -274,24 +271,20 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 		return nil
 	}
 	ids, period := sorted(wanted), domain.PeriodOf(now)
-	type usage struct {
-		Organization domain.OrganizationID
-		Used         int64
-	}
-	charged, err := statement.All(ctx, s.Pool, "charge webhook attempts", pgx.RowToStructByPos[usage], chargeAttempts, s.shard, int32(period), ids,
+	charged, err := statement.Map[domain.OrganizationID, int64](ctx, s.Pool, "charge webhook attempts", chargeAttempts, s.shard, int32(period), ids,
 		statement.Column(ids, func(o domain.OrganizationID) int64 { return int64(len(wanted[o])) }))
 	if err != nil {
 		return err
 	}
 	excess := map[domain.OrganizationID]int64{}
-	for _, u := range charged {
-		items := wanted[u.Organization]
-		granted := max(0, int64(len(items))-max(0, u.Used-limits[u.Organization]))
+	for o, used := range charged {
+		items := wanted[o]
+		granted := max(0, int64(len(items))-max(0, used-limits[o]))
 		for _, it := range items[:granted] {
 			it.charged = true
 		}
 		if n := int64(len(items)) - granted; n > 0 {
-			excess[u.Organization] = n
+			excess[o] = n
 		}
 	}
 	return s.refund(ctx, period, excess)

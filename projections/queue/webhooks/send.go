@@ -104,26 +104,24 @@ func (w *Worker) attempt(it *item) attempt {
 
 // reasonOf says in one word why no answer came; the error itself may name addresses.
 func reasonOf(err error) string {
-	var dns *net.DNSError
-	var certificate *tls.CertificateVerificationError
-	var alert tls.AlertError
-	var record tls.RecordHeaderError
-	var unknown x509.UnknownAuthorityError
-	var network net.Error
+	network, ok := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, errBlocked):
 		return "ADDRESS_BLOCKED"
-	case errors.As(err, &dns):
+	case is[*net.DNSError](err):
 		return "DNS_FAILED"
-	case errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &record), errors.As(err, &unknown),
+	case is[*tls.CertificateVerificationError](err), is[tls.AlertError](err), is[tls.RecordHeaderError](err), is[x509.UnknownAuthorityError](err),
 		strings.Contains(err.Error(), "tls: "), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return "TLS_FAILED"
-	case errors.As(err, &network) && network.Timeout(), errors.Is(err, context.DeadlineExceeded):
+	case ok && network.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		return "TIMEOUT"
 	default:
 		return "CONNECTION_FAILED"
 	}
 }
+
+// is reports whether an error has a type.
+func is[E error](err error) bool { _, ok := errors.AsType[E](err); return ok }
 
 const maxRetryAfter = 24 * time.Hour
 
@@ -280,7 +278,10 @@ func (s *shardWorker) send(it *item) {
 // put hands a result to the recorder. The caller holds the mutex.
 func (s *shardWorker) put(r result) {
 	s.results = append(s.results, r)
-	wake(s.finished)
+	select {
+	case s.finished <- struct{}{}:
+	default:
+	}
 }
 
 // giveUp releases the rows that wait; attempts under way continue.

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -68,9 +69,7 @@ func New(c Config) (*Worker, error) {
 	if c.Pool == nil || c.Plans == nil || c.Allows == nil || c.Do == nil || c.Now == nil || c.Log == nil {
 		return nil, errors.New("a webhook worker needs Pool, Plans, Allows, Do, Now and Log")
 	}
-	if c.Timeout == 0 {
-		c.Timeout = attemptTimeout
-	}
+	c.Timeout = cmp.Or(c.Timeout, attemptTimeout)
 	w := &Worker{Config: c}
 	w.client = newClient(c)
 	for shard := range domain.Shard(c.Shards) {
@@ -103,14 +102,6 @@ func (w *Worker) Run(ctx context.Context) {
 	all.Go(func() { prune.Run(ctx) })
 	all.Wait()
 	w.client.CloseIdleConnections()
-}
-
-// wake puts one into a channel that holds at most one.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // shardWorker is a worker's part of one shard.
