@@ -118,7 +118,7 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 	case <-s.done:
 		return s.answers
 	case <-ctx.Done():
-		return slices.Repeat([]Answer{{Err: unknownOutcome()}}, len(commands))
+		return slices.Repeat([]Answer{{Err: errUnknownOutcome}}, len(commands))
 	}
 }
 
@@ -153,7 +153,7 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, shuttingDown()
+		return nil, errShuttingDown
 	}
 	q := l.shards[shard]
 	if q == nil {
@@ -204,9 +204,11 @@ func answerAll(group []item, err error) {
 	}
 }
 
-func unknownOutcome() *domain.Error {
-	return domain.Unavailable("Whether this was committed is not known: look the identity up, then send the very same request again.")
-}
+var (
+	errUnknownOutcome = domain.Unavailable("Whether this was committed is not known: look the identity up, then send the very same request again.")
+	errShuttingDown   = domain.Unavailable("The service is shutting down; send the request again.")
+	errInternal       = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
+)
 
 // GroupOutcome is how a transaction of commands ended.
 type GroupOutcome string

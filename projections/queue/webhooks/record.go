@@ -138,12 +138,10 @@ func (s *shardWorker) tally(batch []result) tally {
 	}
 	for _, r := range batch {
 		t.of[r.kind] = append(t.of[r.kind], r)
-		switch r.kind {
-		case ended:
+		if r.kind == ended {
 			t.outcomes[string(r.status)]++
-		case retried:
+		} else if r.kind == retried {
 			t.outcomes[OutcomeRetried]++
-		case released:
 		}
 		id, to := r.item.destination.id, r.item.target
 		switch {
