@@ -175,16 +175,14 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 		err := l.connect(&held)
 		group := q.take(l.GroupWeight)
 		next := sync.OnceFunc(q.turn.Unlock)
-		if err != nil {
+		switch {
+		case err != nil:
 			l.Log.Error("no database connection for a group", "shard", shard, "commands", len(group), "error", err)
 			answerAll(group, domain.Unavailable("The database cannot be reached; send the request again."))
 			if l.Observe != nil {
 				l.Observe(GroupReport{Shard: shard, Commands: len(group), Outcome: GroupFailed})
 			}
-			next()
-			continue
-		}
-		if len(group) > 0 {
+		case len(group) > 0:
 			l.commit(&held, shard, group, next)
 		}
 		next()

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -138,10 +139,8 @@ func (s *shardWorker) tally(batch []result) tally {
 	}
 	for _, r := range batch {
 		t.of[r.kind] = append(t.of[r.kind], r)
-		if r.kind == ended {
-			t.outcomes[string(r.status)]++
-		} else if r.kind == retried {
-			t.outcomes[OutcomeRetried]++
+		if r.kind != released {
+			t.outcomes[cmp.Or(string(r.status), OutcomeRetried)]++
 		}
 		id, to := r.item.destination.id, r.item.target
 		switch {
