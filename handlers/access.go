@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -44,10 +45,15 @@ func (s *server) authenticate(r *http.Request, p policy) error {
 func (s *server) judgeAgain(r *http.Request) error {
 	c := callOf(r)
 	access, err := s.Store.Reauthenticate(r.Context(), c.access.Key, c.secret, s.clientAddress(r), s.Now())
-	if err != nil || c.scope == anyScope {
-		return err
+	return cmp.Or(err, allows(access, c.scope))
+}
+
+// allows judges a scope, and the role that it needs.
+func allows(a domain.Access, scope domain.Scope) error {
+	if scope == anyScope {
+		return nil
 	}
-	return access.Authorize(c.scope)
+	return a.Authorize(scope)
 }
 
 // refuseKey counts a refused credential against the caller's address.
@@ -180,10 +186,11 @@ func (l *limitState) refusal() error {
 	}
 }
 
-// Names of limits in the headers of answers: that of most, and that of pages.
+// Names of limits in the headers of answers. A visit to a page takes several requests and one comparison, and a whole
+// office may share an address, so that pages have a limit of their own.
 const (
-	minute = "minute"
-	pages  = "pages"
+	minute = "minute" // of a key; of an address for comparisons, and what else is expensive
+	pages  = "pages"  // pages, documents and downloads
 )
 
 const (
@@ -231,13 +238,10 @@ func (l *addressLimit) add(address netip.Addr, bits int) int {
 }
 
 // limitAddress counts a request against the bucket of its client address.
-func (s *server) limitAddress(r *http.Request, b bucket) error {
-	if b == noBucket {
+func (s *server) limitAddress(r *http.Request, bucket string) error {
+	limit, c := s.addresses[bucket], callOf(r)
+	if limit == nil {
 		return nil
-	}
-	limit, c := s.addresses, callOf(r)
-	if b == pageBucket {
-		limit = s.pages
 	}
 	return c.held(limit.count(s.clientAddress(r), c.start))
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -95,9 +93,9 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 	limit := q.limit()
 	var after *query.UsageCursor
 	q.cursor("after", func(text string) bool {
-		cursor, err := parseUsageCursor(text, period)
+		cursor, ok := parseUsageCursor(text, period)
 		after = &cursor
-		return err == nil
+		return ok
 	})
 	if err := q.refusal(); err != nil {
 		return response{}, err
@@ -130,19 +128,10 @@ func formatUsageCursor(period domain.Period, c query.UsageCursor) string {
 	return fmt.Sprintf("%s %d %d %d %s %d", period, c.Through, c.Used, c.Visible, c.Company, c.Sequence)
 }
 
-// parseUsageCursor reads a cursor of the same month.
-func parseUsageCursor(text string, period domain.Period) (c query.UsageCursor, err error) {
-	parts := strings.Split(text, " ")
-	if len(parts) != 6 || parts[0] != period.String() {
-		return c, errors.New("a cursor of another month")
-	}
-	for i, n := range map[int]*int64{1: &c.Through, 2: &c.Used, 3: &c.Visible, 5: &c.Sequence} {
-		if *n, err = strconv.ParseInt(parts[i], 10, 64); err != nil || *n < 0 || strconv.FormatInt(*n, 10) != parts[i] {
-			return c, errors.New("no number")
-		}
-	}
-	if c.Company, err = domain.ParseID[domain.CompanyID](parts[4]); err != nil || c.Visible > c.Used {
-		return c, errors.New("no cursor")
-	}
-	return c, nil
+// parseUsageCursor reads a cursor of the same month. Only what formatUsageCursor writes is one.
+func parseUsageCursor(text string, period domain.Period) (c query.UsageCursor, ok bool) {
+	var month, company string
+	_, err := fmt.Sscanf(text, "%s %d %d %d %s %d", &month, &c.Through, &c.Used, &c.Visible, &company, &c.Sequence)
+	c.Company, _ = domain.ParseID[domain.CompanyID](company)
+	return c, err == nil && formatUsageCursor(period, c) == text && c.Visible <= c.Used && min(c.Through, c.Visible, c.Sequence) >= 0
 }

@@ -34,7 +34,7 @@ func viewArtifactVersion(v query.ArtifactVersion) wire.ArtifactVersion {
 	}
 }
 
-func viewAnalysis(b *domain.AnalysisCompletedBody) wire.Analysis {
+func viewAnalysis(b domain.AnalysisCompletedBody) wire.Analysis {
 	return wire.Analysis{
 		ID: b.AnalysisID.String(), VersionID: b.VersionID.String(), Status: b.Status, Detectors: b.Detectors, Limitations: b.Limitations, DurationMs: b.DurationMillis,
 	}
@@ -194,7 +194,7 @@ func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistrat
 			FileName: orNull(c.FileName), MediaType: o.Event.MediaType, SHA256: o.Event.SHA256, SizeBytes: c.SizeBytes, State: o.Version.State,
 			AnalysisID: o.Analysis.AnalysisID.String(), RegisteredAt: at, Content: wire.KeptContent{KeptUntil: timeOrNull(o.Event.RetainUntil)},
 		},
-		Analysis: viewAnalysis(&o.Analysis),
+		Analysis: viewAnalysis(o.Analysis),
 	}
 }
 
@@ -241,7 +241,8 @@ func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVer
 }
 
 func (s *server) analysis(r *http.Request) (any, error) {
-	return shown(viewAnalysis)(s.Store.Analysis(r.Context(), callOf(r).access, pathID(r, "id", domain.ParseID[domain.AnalysisID])))
+	found, err := s.Store.Analysis(r.Context(), callOf(r).access, pathID(r, "id", domain.ParseID[domain.AnalysisID]))
+	return viewOrNull(found, viewAnalysis), err
 }
 
 // validateManifest judges a manifest and stores nothing.

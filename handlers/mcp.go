@@ -111,7 +111,7 @@ func (s *server) offers(ctx context.Context, e *mcpEndpoint) (func(string) bool,
 	access := ctx.Value(callKey{}).(*call).access
 	granted, asked := false, false
 	for _, t := range e.tools {
-		asked = asked || t.granted && t.allows(access) == nil
+		asked = asked || t.granted && allows(access, t.scope) == nil
 	}
 	if asked {
 		companies, _, err := s.Store.Companies(ctx, access, false, "", 1)
@@ -122,15 +122,8 @@ func (s *server) offers(ctx context.Context, e *mcpEndpoint) (func(string) bool,
 	}
 	return func(name string) bool {
 		t := e.tools[name]
-		return t.allows(access) == nil && (granted || !t.granted)
+		return allows(access, t.scope) == nil && (granted || !t.granted)
 	}, nil
-}
-
-func (t tool) allows(a domain.Access) error {
-	if t.scope == anyScope {
-		return nil
-	}
-	return a.Authorize(t.scope)
 }
 
 // callTool takes scope, role and arguments in the order of contract section 2. What the caller can mend is a result,
@@ -152,7 +145,7 @@ func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage
 
 func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
 	c := ctx.Value(callKey{}).(*call)
-	if err := t.allows(c.access); err != nil {
+	if err := allows(c.access, t.scope); err != nil {
 		return nil, err
 	}
 	c.scope = t.scope
@@ -229,7 +222,7 @@ func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message)
 	}
 	cost := 0
 	for _, m := range messages {
-		if t, known := e.tools[m.Tool]; !known || t.allows(c.access) == nil {
+		if t, known := e.tools[m.Tool]; !known || allows(c.access, t.scope) == nil {
 			cost++
 		}
 	}
@@ -258,11 +251,6 @@ func (s *server) ownOrigin(r *http.Request) bool {
 	}
 	at, err := netip.ParseAddrPort(local.String())
 	return err != nil || !at.Addr().IsLoopback() || strings.EqualFold(r.Host, base.Host) || domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname()))
-}
-
-func foreignOrigin() response {
-	body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
-	return response{status: http.StatusForbidden, raw: body}
 }
 
 // object is a schema of the published contract.

@@ -118,7 +118,8 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 			domain.Refuse(domain.MethodNotAllowed, "This path answers %s only.", rt.allow())
 	}
 	if e.isMessage() && !s.ownOrigin(r) {
-		return foreignOrigin(), nil
+		body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
+		return response{status: http.StatusForbidden, raw: body}, nil
 	}
 	if err := s.admit(r, e.policy); err != nil {
 		return response{}, err
@@ -168,10 +169,8 @@ func (s *server) admit(r *http.Request, p policy) error {
 			return err
 		}
 	}
-	if p.scope != anyScope {
-		if err := c.access.Authorize(p.scope); err != nil {
-			return err
-		}
+	if err := allows(c.access, p.scope); err != nil {
+		return err
 	}
 	if p.monthly {
 		return s.Store.TakeRequests(r.Context(), c.access, 1, c.start)

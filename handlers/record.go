@@ -1,8 +1,10 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"slices"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -43,39 +45,44 @@ func (s *server) viewRegistration(c *domain.Register) wire.Registration {
 
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
 func (s *server) register(ctx context.Context, c *call, declaration domain.Declaration) (any, error) {
-	commands, errs, err := s.registerAll(ctx, c, []domain.Declaration{declaration})
-	if err == nil {
-		err = errs[0]
-	}
-	if err != nil {
+	errs := make([]error, 1)
+	commands, err := s.registerAll(ctx, c, []domain.Declaration{declaration}, errs)
+	if err = cmp.Or(err, errs[0]); err != nil {
 		return nil, err
 	}
 	registered := s.viewRegistration(commands[0])
 	return response{status: createdStatus(registered.Replayed), data: registered}, nil
 }
 
-// registerAll registers declarations, each as if it had been sent alone. Those that the queue has no place for, the
-// last ones, are refused before anything is spent on them, and what the month's allowance cannot hold is not signed
-// here.
-func (s *server) registerAll(ctx context.Context, c *call, declarations []domain.Declaration) ([]*domain.Register, []error, error) {
+// registerAll registers the declarations that have no error in errs, each as if it had been sent alone, and puts the
+// errors of these there. Those that the queue has no place for, the last ones, are refused before anything is spent on
+// them, and what the month's allowance cannot hold is not signed here.
+func (s *server) registerAll(ctx context.Context, c *call, declarations []domain.Declaration, errs []error) ([]*domain.Register, error) {
 	signer, err := s.signer()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	var sent []int // which declarations
+	for i, err := range errs {
+		if err == nil {
+			sent = append(sent, i)
+		}
 	}
 	registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
-	admission, err := s.Ledger.Admit(c.access.Organization, len(declarations))
+	admission, err := s.Ledger.Admit(c.access.Organization, len(sent))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer admission.Release()
 	admitted := admission.Places()
 	limit := s.Store.Plans.Of(c.access.Plan, c.access.Internal).VersionsPerMonth
 	signed := s.used.remaining(c.access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
-	registrations, errs := make([]*domain.Register, len(declarations)), make([]error, len(declarations))
-	prepare := func(i int) {
+	registrations := make([]*domain.Register, len(declarations))
+	prepare := func(k int) {
+		i := sent[k]
 		errs[i] = contain(func() error {
 			prepared := registrar.Prepare
-			if i >= signed {
+			if k >= signed {
 				prepared = registrar.PrepareUnsigned
 			}
 			registrations[i] = prepared(c.origin(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
@@ -85,18 +92,13 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	if admitted == 1 {
 		prepare(0)
 	} else if err := s.inTurns(ctx, c.access.Organization, admitted, prepare); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var commands []domain.Command
-	var sent []int // the declaration of each command
-	for i := range declarations {
-		switch {
-		case i >= admitted:
-			errs[i] = eventstore.QueueFull()
-		case errs[i] == nil:
-			commands, sent = append(commands, registrations[i]), append(sent, i)
-		}
+	for _, i := range sent[admitted:] {
+		errs[i] = eventstore.QueueFull()
 	}
+	sent = slices.DeleteFunc(sent, func(i int) bool { return errs[i] != nil })
+	commands := each(sent, func(i int) domain.Command { return registrations[i] })
 	for k, answer := range admission.Execute(ctx, commands...) {
 		i := sent[k]
 		c.reach(answer)
@@ -106,7 +108,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 			s.used.note(c.access.Organization, registrations[i].Usage)
 		}
 	}
-	return registrations, errs, nil
+	return registrations, nil
 }
 
 // publicID reads a public id. A malformed one is the zero one, which is answered as an unknown one.
@@ -118,7 +120,8 @@ func publicID(text string) domain.PublicID {
 }
 
 func (s *server) record(r *http.Request) (any, error) {
-	return shown(s.viewRecord)(s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId"))))
+	found, err := s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId")))
+	return s.viewRecord(found), err
 }
 
 func (s *server) lookup(r *http.Request) (any, error) {
@@ -134,7 +137,8 @@ func (s *server) lookup(r *http.Request) (any, error) {
 }
 
 func (s *server) lookUp(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
-	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, version))
+	found, err := s.Store.Lookup(ctx, c.access, version)
+	return s.viewRecord(found), err
 }
 
 const maxReason = 500
@@ -207,35 +211,24 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 		return nil, err
 	}
 	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
-	read := make([]domain.Declaration, len(items))
+	declarations := make([]domain.Declaration, len(items))
 	if err := s.inTurns(r.Context(), c.access.Organization, len(items), func(i int) {
 		errs[i] = contain(func() error {
 			object := c.meter.Decode(items[i])
-			read[i] = domain.ReadDeclaration(object)
+			declarations[i] = domain.ReadDeclaration(object)
 			return invalid(strictjson.Listed(object.Problems(), maxItemProblems))
 		})
 	}); err != nil {
 		return response{}, err
 	}
-	var declarations []domain.Declaration
-	var sent []int // the item of each declaration
-	for i := range items {
-		if errs[i] == nil {
-			declarations, sent = append(declarations, read[i]), append(sent, i)
-		}
-	}
-	registrations, refused, err := s.registerAll(r.Context(), c, declarations)
+	registrations, err := s.registerAll(r.Context(), c, declarations, errs)
 	if err != nil {
 		return response{}, err
 	}
-	for k, i := range sent {
-		if errs[i] = refused[k]; errs[i] == nil {
-			view := s.viewRegistration(registrations[k])
-			results[i] = wire.BatchResult{Status: createdStatus(view.Replayed), Data: &view}
-		}
-	}
 	for i, err := range errs {
 		if err == nil {
+			view := s.viewRegistration(registrations[i])
+			results[i] = wire.BatchResult{Status: createdStatus(view.Replayed), Data: &view}
 			continue
 		}
 		if refusal(err) == nil {

@@ -181,16 +181,6 @@ func orNull[Value comparable](value Value) *Value {
 	return &value
 }
 
-// shown shows what was found.
-func shown[Item, View any](show func(Item) View) func(Item, error) (any, error) {
-	return func(found Item, err error) (any, error) {
-		if err != nil {
-			return nil, err
-		}
-		return show(found), nil
-	}
-}
-
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -73,11 +73,11 @@ func (s *server) integrityEndpoints() []endpoint {
 
 // publicEndpoints need no key, and pages of every origin may read them.
 func (s *server) publicEndpoints() []endpoint {
-	document := policy{caller: anyone, bucket: pageBucket, answer: asFile, anyOrigin: true, noQuery: true}
+	document := policy{caller: anyone, bucket: pages, answer: asFile, anyOrigin: true, noQuery: true}
 	return []endpoint{
-		{get, "/api/public/integrity/{publicId}", s.compare, policy{caller: anyone, bucket: comparisonBucket, anyOrigin: true}},
-		{get, "/api/public/integrity/{publicId}/receipt", s.receipt, policy{caller: anyone, bucket: pageBucket, anyOrigin: true, noQuery: true}},
-		{get, "/api/v1/certificates/{id}/verify", s.verifyPublicly, policy{caller: anyone, bucket: comparisonBucket, anyOrigin: true}},
+		{get, "/api/public/integrity/{publicId}", s.compare, policy{caller: anyone, bucket: minute, anyOrigin: true}},
+		{get, "/api/public/integrity/{publicId}/receipt", s.receipt, policy{caller: anyone, bucket: pages, anyOrigin: true, noQuery: true}},
+		{get, "/api/v1/certificates/{id}/verify", s.verifyPublicly, policy{caller: anyone, bucket: minute, anyOrigin: true}},
 		{get, "/api/public/log/checkpoint", s.checkpoint, document},
 		{get, "/api/public/log/tile/{tile:.+}", s.tile, document},
 		{get, "/api/integrity-openapi", s.contract(schemas.OpenAPIFile), document},
@@ -123,15 +123,15 @@ func (s *server) oauthEndpoints() []endpoint {
 		return nil
 	}
 	endpoints := []endpoint{
-		{get, resourceMetadataRoute, s.resourceMetadata, policy{caller: anyone, bucket: pageBucket, answer: asFile, anyOrigin: true}},
+		{get, resourceMetadataRoute, s.resourceMetadata, policy{caller: anyone, bucket: pages, answer: asFile, anyOrigin: true}},
 		{get, "/api/v1/oauth/links", s.listLinks, policy{scope: anyScope}},
 		{post, "/api/v1/oauth/links", posted(readOAuthScopes, s.startLink), policy{scope: anyScope, body: bodyOptional}},
-		{post, "/api/v1/oauth/links/redeem", s.redeemLink, policy{caller: anyone, bucket: comparisonBucket, body: bodyRequired}},
+		{post, "/api/v1/oauth/links/redeem", s.redeemLink, policy{caller: anyone, bucket: minute, body: bodyRequired}},
 		{http.MethodDelete, "/api/v1/oauth/links/{linkId}", s.withdrawConsent, policy{scope: anyScope, noQuery: true}},
 	}
 	if s.OAuth.CanSignIn() {
 		// Their codes are secrets, and the provider is asked: not as often as a page.
-		signIn := policy{caller: anyone, bucket: comparisonBucket, answer: asPage}
+		signIn := policy{caller: anyone, bucket: minute, answer: asPage}
 		for _, prefix := range []string{"", "/en"} {
 			endpoints = append(endpoints,
 				endpoint{get, prefix + "/oauth/link/{code}", s.linkPage, signIn},
@@ -144,7 +144,7 @@ func (s *server) oauthEndpoints() []endpoint {
 
 // siteEndpoints are the pages in both languages, with what they load, and the probes of the process.
 func (s *server) siteEndpoints() []endpoint {
-	shown := policy{caller: anyone, bucket: pageBucket, answer: asPage}
+	shown := policy{caller: anyone, bucket: pages, answer: asPage}
 	unlimited := policy{caller: anyone, answer: asFile}
 	var endpoints []endpoint
 	both := func(path string, handle handler) {
@@ -162,12 +162,12 @@ func (s *server) siteEndpoints() []endpoint {
 		path, show := kind.Path("{publicId}"), s.comparisonPage(kind)
 		both(path, show)
 		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
-			endpoints = append(endpoints, endpoint{post, web.Path(language, path), show, policy{caller: anyone, bucket: comparisonBucket, body: bodyForm, answer: asPage}})
+			endpoints = append(endpoints, endpoint{post, web.Path(language, path), show, policy{caller: anyone, bucket: minute, body: bodyForm, answer: asPage}})
 		}
 		endpoints = append(endpoints, endpoint{get, path + "/qr.svg", s.qrCode(kind), shown})
 	}
 	return append(endpoints,
-		endpoint{get, web.DeveloperRoot + "/{file}", s.developerFile, policy{caller: anyone, bucket: pageBucket, answer: asFile, anyOrigin: true, noQuery: true}},
+		endpoint{get, web.DeveloperRoot + "/{file}", s.developerFile, policy{caller: anyone, bucket: pages, answer: asFile, anyOrigin: true, noQuery: true}},
 		endpoint{get, "/.well-known/integrity-trusted-keys.json", s.trustedKeys, shown},
 		endpoint{get, "/errors/{code}", s.errorPage, shown},
 		endpoint{get, "/limits", s.limitsPage, shown},
@@ -180,8 +180,9 @@ func (s *server) siteEndpoints() []endpoint {
 type policy struct {
 	caller caller
 	scope  domain.Scope // of a key or token
-	// bucket is the limit of a client address that counts the request. A key has its own limit of the minute besides.
-	bucket bucket
+	// bucket is the limit of a client address that counts the request: minute, pages or none. A key has its own limit of
+	// the minute besides.
+	bucket string
 	// keyLimit names a further limit, of keyPerMinute for every key; empty means none.
 	keyLimit string
 	// monthly takes one of the organization's requests of the month.
@@ -209,16 +210,6 @@ const (
 
 // anyScope is of endpoints that every active key may call.
 const anyScope domain.Scope = ""
-
-// bucket is one of the limits of a client address. A visit to a page takes several requests and one comparison, and a
-// whole office may share an address, so that pages have a limit of their own.
-type bucket int
-
-const (
-	noBucket         bucket = iota
-	pageBucket              // pages, documents and downloads
-	comparisonBucket        // comparisons, and what else is expensive
-)
 
 // answerKind is what the handler answers.
 type answerKind int

@@ -104,9 +104,8 @@ type Keys struct {
 type server struct {
 	Config
 	codes     map[domain.Code]web.Code
-	addresses *addressLimit // public routes, but for what pages counts
-	pages     *addressLimit // pages, documents and downloads
-	refused   *addressLimit // answers with 401
+	addresses map[string]*addressLimit // of public routes, by bucket
+	refused   *addressLimit            // answers with 401
 	waiters   *waiters
 	bodies    *fairSemaphore // large ones, from before they are read until they are answered
 	singles   *fairSemaphore // single commands under way
@@ -129,10 +128,11 @@ func New(c Config) http.Handler {
 	c.BodyGrace, c.Spool = cmp.Or(c.BodyGrace, bodyGrace), cmp.Or(c.Spool, &Spool{})
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	s := &server{
-		Config:    c,
-		codes:     map[domain.Code]web.Code{},
-		addresses: &addressLimit{name: minute, most: c.PublicPerMinute},
-		pages:     &addressLimit{name: pages, most: c.PublicPagesPerMinute},
+		Config: c,
+		codes:  map[domain.Code]web.Code{},
+		addresses: map[string]*addressLimit{
+			minute: {name: minute, most: c.PublicPerMinute}, pages: {name: pages, most: c.PublicPagesPerMinute},
+		},
 		refused:   &addressLimit{name: minute, most: refusedPerMinute},
 		waiters:   newWaiters(),
 		bodies:    newBodies(c.Closing),

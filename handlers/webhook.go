@@ -101,7 +101,8 @@ func (s *server) listWebhooks(r *http.Request) (any, error) {
 }
 
 func (s *server) webhook(r *http.Request) (any, error) {
-	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, webhookID(r)))
+	found, err := s.Store.Webhook(r.Context(), callOf(r).access.Organization, webhookID(r))
+	return s.viewWebhook(found), err
 }
 
 func webhookID(r *http.Request) domain.WebhookID {

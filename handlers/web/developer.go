@@ -6,8 +6,18 @@ import (
 	"html/template"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	east "github.com/yuin/goldmark/extension/ast"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -36,6 +46,11 @@ type Developers struct {
 	Codes     []Code
 	Plans     []Plan
 	Operating []byte // the operators' manual, in Markdown
+}
+
+// pages are those of DeveloperPages that there is something to show on.
+func (d *Developers) pages() []string {
+	return slices.DeleteFunc(DeveloperPages(), func(name string) bool { return name == operatingPage && d.Operating == nil })
 }
 
 // Contract is a published OpenAPI document.
@@ -90,20 +105,17 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 	}
 	pages := map[string][]byte{}
 	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
-		for _, name := range DeveloperPages() {
-			if name == operatingPage && d.Operating == nil {
-				continue
-			}
+		for _, name := range d.pages() {
 			p := s.guide(g, language, name, &d)
 			title := p.texts.Developers.Pages[name]
 			p.Title, p.Lead = title.Title, title.Lead
 			p.Sections = g.sections[guideTemplate(language, name)]
-			if name == referencePage {
+			switch name {
+			case referencePage:
 				for _, c := range d.Contracts {
 					p.Sections = append(p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.texts.Developers.Contracts[c.Address]})
 				}
-			}
-			if name == operatingPage {
+			case operatingPage:
 				if p.Manual, p.Sections, err = manual(d.Operating); err != nil {
 					return nil, fmt.Errorf("page: %w", err)
 				}
@@ -150,10 +162,7 @@ func (s *Site) guide(g *guides, language evidence.Language, name string, d *Deve
 		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), guides: g,
 	}
 	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "developer.js"
-	for _, chapter := range DeveloperPages() {
-		if chapter == operatingPage && d.Operating == nil {
-			continue
-		}
+	for _, chapter := range d.pages() {
 		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.texts.Developers.Pages[chapter].Short, chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/")})
 	}
 	return p
@@ -194,9 +203,6 @@ func (p guidePage) Summary(o reference.Operation) phrase {
 	}
 	return p.Quote(o.Summary)
 }
-
-// GroupPath is where the operations of a group are shown.
-func (p guidePage) GroupPath(g reference.Group) string { return p.Page(referencePage + "/" + g.Slug) }
 
 // Slug is the address of a document as an anchor.
 func (p guidePage) Slug(address string) string {
@@ -251,22 +257,6 @@ func (p guidePage) Inline(text string) (parts []inlinePart) {
 type inlinePart struct {
 	Text string
 	Code bool
-}
-
-// Rule is a constraint in words.
-func (p guidePage) Rule(r reference.Rule) ruleText {
-	text := ruleText{Name: p.texts.Developers.Rules[r.Kind]}
-	if r.Kind == reference.Values {
-		text.Values = strings.Fields(r.Value)
-	} else if r.Value != "" {
-		text.Values = []string{r.Value}
-	}
-	return text
-}
-
-type ruleText struct {
-	Name   string
-	Values []string
 }
 
 // Count writes a number of a plan, with its thousands apart.
@@ -339,4 +329,92 @@ func (s *Site) loadGuides() (*guides, error) {
 		return err
 	})
 	return g, err
+}
+
+// Parts of the manual that a page does not show: its title and table of contents, which the page has of its own, and the
+// marks round what is generated.
+var notShown = regexp.MustCompile(`(?s)\A# [^\n]*\n|<!-- generated: contents -->.*?<!-- end -->\n|<!-- [^>]* -->\n`)
+
+// manual renders a text in Markdown: its headings have ids, code can be copied, and wide tables scroll by themselves. HTML
+// in the text is left out, and so is where a link leads to that does not stay on the page: the files it names are not
+// served. The sections are the headings of the second level.
+func manual(markdown []byte) (template.HTML, []link, error) {
+	markdown = notShown.ReplaceAll(markdown, nil)
+	converter := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()),
+		goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(manualBlocks{}, 1))))
+	root := converter.Parser().Parse(text.NewReader(markdown))
+	var sections []link
+	var leaving []*ast.Link
+	label, tables := "", 0
+	err := ast.Walk(root, func(node ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := node.(type) {
+		case *ast.Heading:
+			label, tables = words(n, markdown), 0
+			if id, ok := n.AttributeString("id"); ok && n.Level == 2 {
+				sections = append(sections, link{Address: fmt.Sprintf("#%s", id), Text: label})
+			}
+		case *ast.Link:
+			if !bytes.HasPrefix(n.Destination, []byte("#")) {
+				leaving = append(leaving, n)
+			}
+		case *east.Table:
+			tables++
+			n.SetAttributeString("label", fmt.Sprintf("%s, table %d", label, tables))
+		}
+		return ast.WalkContinue, nil
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	for _, n := range leaving {
+		for child := n.FirstChild(); child != nil; child = n.FirstChild() {
+			n.Parent().InsertBefore(n.Parent(), n, child)
+		}
+		n.Parent().RemoveChild(n.Parent(), n)
+	}
+	var b bytes.Buffer
+	if err := converter.Renderer().Render(&b, markdown, root); err != nil {
+		return "", nil, err
+	}
+	return template.HTML(b.String()), sections, nil //nolint:gosec // the text is embedded in the program, and the renderer escapes it
+}
+
+// words is the text of a node without its marks.
+func words(node ast.Node, source []byte) string {
+	var b strings.Builder
+	for child := node.FirstChild(); child != nil; child = child.NextSibling() {
+		if t, ok := child.(*ast.Text); ok {
+			b.Write(t.Segment.Value(source))
+		} else {
+			b.WriteString(words(child, source))
+		}
+	}
+	return b.String()
+}
+
+// manualBlocks renders code and tables as the other pages for developers have them.
+type manualBlocks struct{}
+
+// RegisterFuncs implements [renderer.NodeRenderer].
+func (manualBlocks) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindFencedCodeBlock, func(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+		if entering {
+			_, err := fmt.Fprintf(w, `<div class="sample"><pre><code>%s</code></pre></div>`+"\n",
+				util.EscapeHTML(bytes.TrimSuffix(node.Lines().Value(source), []byte("\n"))))
+			return ast.WalkSkipChildren, err
+		}
+		return ast.WalkContinue, nil
+	})
+	r.Register(east.KindTable, func(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			_, err := w.WriteString("</table></div>\n")
+			return ast.WalkContinue, err
+		}
+		label, _ := node.AttributeString("label")
+		_, err := fmt.Fprintf(w, `<div class="scroll" role="region" aria-label="%s" tabindex="0"><table>`+"\n", template.HTMLEscapeString(fmt.Sprint(label)))
+		return ast.WalkContinue, err
+	})
 }

@@ -17,6 +17,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -89,11 +90,8 @@ func newFrame(t *texts, language evidence.Language, title, alternate string) fra
 
 // Path is the address of a page in a language: Spanish has no prefix.
 func Path(language evidence.Language, path string) string {
-	switch {
-	case language == evidence.Spanish && path == "":
-		return "/"
-	case language == evidence.Spanish:
-		return path
+	if language == evidence.Spanish {
+		return cmp.Or(path, "/")
 	}
 	return "/en" + path
 }

@@ -45,13 +45,13 @@ func TestParse(t *testing.T) {
 	}
 	part := func(parent string) []Member {
 		return []Member{
-			{Parent: parent, Name: "k", Type: "string", Rules: []Rule{{Values, "x"}}},
-			{Parent: parent, Name: "at", Type: "string | null", Rules: []Rule{{Format, "date-time"}}},
+			{Parent: parent, Name: "k", Type: "string", Rules: []Rule{{Values, []string{"x"}}}},
+			{Parent: parent, Name: "at", Type: "string | null", Rules: []Rule{{Format, []string{"date-time"}}}},
 		}
 	}
-	members := []Member{{Name: "z", Type: "string", Required: true, Rules: []Rule{{Length, "≤ 9"}, {Pattern, "^z"}}}, {Name: "a", Type: "object | null"}}
+	members := []Member{{Name: "z", Type: "string", Required: true, Rules: []Rule{{Length, []string{"≤ 9"}}, {Pattern, []string{"^z"}}}}, {Name: "a", Type: "object | null"}}
 	members = append(members, part("a.")...)
-	members = append(members, Member{Name: "m", Type: "object[]", Rules: []Rule{{Items, "≤ 3"}, {Unique, ""}}})
+	members = append(members, Member{Name: "m", Type: "object[]", Rules: []Rule{{Items, []string{"≤ 3"}}, {Kind: Unique}}})
 	members = append(members, part("m[].")...)
 	thing := []Variant{{Type: "object", Members: members}}
 	want := &Document{
@@ -61,7 +61,7 @@ func TestParse(t *testing.T) {
 				ID: "make", Method: "POST", Path: "/z/{id}", Summary: "Make", Description: "Makes.", Key: true,
 				Parameters: []Member{
 					{Name: "id", In: "path", Type: "string", Required: true, Description: "Of a thing.", Example: "a/b"},
-					{Name: "q", In: "query", Type: "integer", Required: true, Rules: []Rule{{Range, "≥ 1"}, {Default, "5"}}, Example: "7"},
+					{Name: "q", In: "query", Type: "integer", Required: true, Rules: []Rule{{Range, []string{"≥ 1"}}, {Default, []string{"5"}}}, Example: "7"},
 				},
 				Bodies: []Body{{MediaType: "application/json", Variants: thing, Example: "{\n  \"z\": \"it's\",\n  \"a\": null\n}"}},
 				Answers: []Answer{

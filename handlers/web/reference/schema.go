@@ -29,8 +29,11 @@ type Member struct {
 	Example      string // of a parameter
 }
 
-// Rule is a constraint on a value.
-type Rule struct{ Kind, Value string }
+// Rule is a constraint on a value: what it must be, if the kind does not say it all.
+type Rule struct {
+	Kind   string
+	Values []string
+}
 
 // Kinds of rules.
 const (
@@ -38,7 +41,7 @@ const (
 	Length  = "length"  // of a string, in characters
 	Items   = "items"   // how many an array may have
 	Pattern = "pattern" // ECMA 262
-	Values  = "values"  // separated by spaces
+	Values  = "values"
 	Default = "default"
 	Format  = "format"
 	Content = "content" // the media type of what a string holds
@@ -144,7 +147,7 @@ func (r *raw) member(name string, s schema) Member {
 			}
 		}
 		for _, rule := range item.Rules {
-			m.Rules = append(m.Rules, Rule{Each, ""}, rule)
+			m.Rules = append(m.Rules, Rule{Kind: Each}, rule)
 		}
 	}
 	if len(kinds) == 0 && s.Const != nil {
@@ -155,16 +158,16 @@ func (r *raw) member(name string, s schema) Member {
 }
 
 func (s schema) rules() (list []Rule) {
-	add := func(kind, value string) {
-		if value != "" {
-			list = append(list, Rule{kind, value})
+	add := func(kind string, values ...string) {
+		if strings.Join(values, "") != "" {
+			list = append(list, Rule{kind, values})
 		}
 	}
 	add(Range, between(s.Minimum, s.Maximum))
 	add(Length, between(s.MinLength, s.MaxLength))
 	add(Items, between(s.MinItems, s.MaxItems))
 	if s.UniqueItems {
-		list = append(list, Rule{Unique, ""})
+		list = append(list, Rule{Kind: Unique})
 	}
 	if s.Format != "date-time" { // the pattern of a moment says the same at greater length
 		add(Pattern, s.Pattern)
@@ -178,7 +181,7 @@ func (s schema) rules() (list []Rule) {
 	if s.Const != nil {
 		values = append(values, plain(s.Const))
 	}
-	add(Values, strings.Join(values, " "))
+	add(Values, values...)
 	add(Default, plain(s.Default))
 	return list
 }
