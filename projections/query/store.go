@@ -60,24 +60,43 @@ func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowTo
 	return all, nil
 }
 
-// turns admits one question of an organization at a time. The zero value is ready.
+// turns admits one question of an organization at a time, in the order in which they come. The zero value is ready.
 type turns struct {
-	of sync.Map // of the organizations with a question under way, each with a channel that is closed at its end
+	mu sync.Mutex
+	of map[domain.OrganizationID]*turn
+}
+
+type turn struct {
+	held  chan struct{} // full while a question is under way
+	users int           // the question under way and those that wait
 }
 
 // take waits for an organization's turn until ctx ends; give ends the turn.
 func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(), err error) {
-	mine := make(chan struct{})
-	for {
-		other, busy := t.of.LoadOrStore(o, mine)
-		if !busy {
-			return func() { t.of.Delete(o); close(mine) }, nil
+	t.mu.Lock()
+	own := t.of[o]
+	if own == nil {
+		if t.of == nil {
+			t.of = map[domain.OrganizationID]*turn{}
 		}
-		select {
-		case <-other.(chan struct{}):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", domain.Unavailable("Other questions of this organization that read much are still being answered; send the request again."), ctx.Err())
+		own = &turn{held: make(chan struct{}, 1)}
+		t.of[o] = own
+	}
+	own.users++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if own.users--; own.users == 0 {
+			delete(t.of, o)
 		}
+	}
+	select {
+	case own.held <- struct{}{}:
+		return func() { <-own.held; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("%w: %w", domain.Unavailable("Other questions of this organization that read much are still being answered; send the request again."), ctx.Err())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"integrityledger/domain"
 )
@@ -41,5 +42,39 @@ func TestOneQuestionOfAnOrganizationAtATime(t *testing.T) {
 	first()
 	(<-second)()
 	other()
-	all.of.Range(func(o, _ any) bool { t.Errorf("organization %s is remembered", o); return true })
+	if len(all.of) != 0 {
+		t.Errorf("%d organizations are remembered", len(all.of))
+	}
+}
+
+// TestQuestionsOfAnOrganizationKeepTheirOrder: the question that waits longest is answered next.
+func TestQuestionsOfAnOrganizationKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all turns
+		o := domain.OrganizationID{1}
+		give, err := all.take(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const questions = 20
+		order := make(chan int, questions)
+		for i := range questions {
+			go func() {
+				give, err := all.take(t.Context(), o)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order <- i
+				give()
+			}()
+			synctest.Wait() // until it waits
+		}
+		give()
+		for want := range questions {
+			if got := <-order; got != want {
+				t.Fatalf("question %d was answered in the place of %d", got, want)
+			}
+		}
+	})
 }
