@@ -140,12 +140,6 @@ func (a *Analyzer) Close() {
 	a.running.Wait()
 }
 
-// failed is the report of a child that gave none.
-func failed(reason analysis.Reason) analysis.Report {
-	results := analysis.Undecided(reason)
-	return analysis.Report{Results: results, Elapsed: make([]time.Duration, len(results)), Failure: reason}
-}
-
 // queue hands out the workers, one organization after the other: the one with the fewest analyses under way is next, of
 // those the one that was served longest ago. Within an organization the order is that of arrival.
 type queue struct {
@@ -157,14 +151,12 @@ type queue struct {
 	lines    map[domain.OrganizationID]*line // those that wait or run
 }
 
-// line is what an organization has in the queue.
 type line struct {
 	waiting []*place
 	running int
 	served  uint64 // when it was served last
 }
 
-// place is one analysis in the queue.
 type place struct {
 	organization domain.OrganizationID
 	turn         chan struct{} // closed when it may run
@@ -196,7 +188,6 @@ func (q *queue) enter(o domain.OrganizationID) (*place, error) {
 	return p, nil
 }
 
-// leave gives up a place, waiting or running.
 func (q *queue) leave(p *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -235,7 +235,7 @@ func TestPanicIsOneDetectors(t *testing.T) {
 }
 
 func TestUndecided(t *testing.T) {
-	list := Undecided(ReasonTime)
+	list := Undecided(ReasonTime).Results
 	wellFormed(t, "undecided", list)
 	for _, r := range list {
 		if r.Outcome != Inconclusive || r.Summary != string(ReasonTime) {

@@ -23,6 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +32,6 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// Input is the file to look at.
 type Input struct {
 	Content io.ReaderAt
 	Size    int64 // bytes of Content, from 0
@@ -53,7 +53,6 @@ const (
 	NotApplicable Outcome = "not_applicable"
 )
 
-// Outcomes lists all outcomes.
 func Outcomes() []Outcome { return []Outcome{Clear, Finding, Inconclusive, NotApplicable} }
 
 // Severity says how much attention a finding deserves; None where there is no finding.
@@ -74,7 +73,6 @@ func Severities() []Severity { return []Severity{None, Info, Low, Medium, High} 
 // Unit is what positions count.
 type Unit string
 
-// The units of positions.
 const (
 	Bytes   Unit = "byte"   // offset from the file's first byte, which is 0
 	Objects Unit = "object" // number of an indirect object of a PDF
@@ -104,7 +102,6 @@ type Result struct {
 	Limitations []string   `json:"limitations"` // what the detector does not see
 }
 
-// Report is a whole analysis.
 type Report struct {
 	Results []Result `json:"results"` // one a detector, in the order of Detectors
 	// Elapsed is the time that each of Results took, in their order. What detectors share, such as parsing
@@ -114,7 +111,6 @@ type Report struct {
 	Failure Reason `json:"-"`
 }
 
-// Detector names a detector.
 type Detector struct {
 	ID          string
 	Version     int
@@ -134,7 +130,6 @@ func Limitations() []string {
 // Reason says why a whole analysis came to nothing.
 type Reason string
 
-// The reasons of an analysis that did not end.
 const (
 	ReasonTime      Reason = "The analysis did not end within its time limit."
 	ReasonCPU       Reason = "The analysis used more processor time than its limit."
@@ -144,16 +139,15 @@ const (
 	ReasonIsolation Reason = "The analysis could not be isolated on this machine, so it was not run."
 )
 
-// Undecided is the result of every detector where the analysis came to nothing.
-func Undecided(reason Reason) []Result {
-	var list []Result
+// Undecided is the report of an analysis that came to nothing: every detector is inconclusive.
+func Undecided(reason Reason) Report {
+	r := Report{Failure: reason}
 	for _, d := range Detectors() {
-		list = append(list, d.result(Inconclusive, None, string(reason)))
+		r.Results, r.Elapsed = append(r.Results, d.result(Inconclusive, None, string(reason))), append(r.Elapsed, 0)
 	}
-	return list
+	return r
 }
 
-// result makes a result of the detector.
 func (d Detector) result(o Outcome, s Severity, summary string, evidence ...Evidence) Result {
 	if evidence == nil {
 		evidence = []Evidence{}
@@ -179,7 +173,6 @@ func Analyze(in Input, done func(Result)) {
 	}
 }
 
-// detector is a Detector and what it does.
 type detector struct {
 	Detector
 	run func(*subject) verdict
@@ -222,15 +215,13 @@ var looks = map[string]func(*subject) verdict{
 	"image-location": imageDetector(func(i *imageFile) verdict {
 		return i.gps.verdict("The image's metadata holds no place.", Medium, "The image's metadata holds a place.")
 	}),
-	"image-software":    imageDetector(imageSoftware),
-	"archive-expansion": archive(archiveExpansion),
-	"archive-nesting":   archive(archiveNesting),
-	"archive-names":     archive(archiveNames),
-	"text-hidden-characters": text("The text holds no invisible characters.", "The text holds invisible or control characters.",
-		func(t *textFile) *tally { return t.hidden }),
-	"text-bidi-controls": text("The text holds no bidirectional control characters.", "The text holds bidirectional control characters.",
-		func(t *textFile) *tally { return t.bidi }),
-	"text-mixed-scripts": text("No word mixes scripts.", "Words mix letters of several scripts.", func(t *textFile) *tally { return t.mixed }),
+	"image-software":         imageDetector(imageSoftware),
+	"archive-expansion":      archive(archiveExpansion),
+	"archive-nesting":        archive(archiveNesting),
+	"archive-names":          archive(archiveNames),
+	"text-hidden-characters": text("The text holds no invisible characters.", "The text holds invisible or control characters.", hiddenTally),
+	"text-bidi-controls":     text("The text holds no bidirectional control characters.", "The text holds bidirectional control characters.", bidiTally),
+	"text-mixed-scripts":     text("No word mixes scripts.", "Words mix letters of several scripts.", func(t *textFile) *tally { return t.mixed }),
 }
 
 // verdict is what of a result differs from file to file.
@@ -241,17 +232,13 @@ type verdict struct {
 	evidence []Evidence
 }
 
-func nothing(summary string) verdict {
-	return verdict{outcome: Clear, severity: None, summary: summary}
-}
-func notApplicable(summary string) verdict {
-	return verdict{outcome: NotApplicable, severity: None, summary: summary}
-}
+func nothing(summary string) verdict       { return verdict{Clear, None, summary, nil} }
+func notApplicable(summary string) verdict { return verdict{NotApplicable, None, summary, nil} }
 func inconclusive(summary string, evidence ...Evidence) verdict {
-	return verdict{outcome: Inconclusive, severity: None, summary: summary, evidence: evidence}
+	return verdict{Inconclusive, None, summary, evidence}
 }
 func finding(s Severity, summary string, evidence ...Evidence) verdict {
-	return verdict{outcome: Finding, severity: s, summary: summary, evidence: evidence}
+	return verdict{Finding, s, summary, evidence}
 }
 
 // verdict is a finding of what was counted, if anything was.
@@ -311,7 +298,6 @@ func newSubject(in Input) *subject {
 	return s
 }
 
-// section reads the content from its beginning.
 func (s *subject) section() *io.SectionReader { return io.NewSectionReader(s.Content, 0, s.Size) }
 
 // is reports whether the detected type, or one that it is a kind of, is among types.
@@ -324,7 +310,6 @@ func (s *subject) is(types ...string) bool {
 	return false
 }
 
-// declares reports whether the declared type is among types.
 func (s *subject) declares(types ...string) bool {
 	return slices.Contains(types, mediaType(s.DeclaredType))
 }
@@ -378,7 +363,6 @@ func (t *tally) addAll(structure string, count, position int64) {
 	}
 }
 
-// has reports whether one of the structures was counted.
 func (t *tally) has(structures ...string) bool {
 	return slices.ContainsFunc(structures, func(s string) bool { return t.found[s] != nil })
 }
@@ -392,10 +376,9 @@ func (t *tally) count() (n int64) {
 
 // list is the evidence by the names of its structures.
 func (t *tally) list() []Evidence {
-	list := make([]Evidence, 0, len(t.found))
-	for _, e := range t.found {
-		list = append(list, *e)
+	list := []Evidence{}
+	for _, structure := range slices.Sorted(maps.Keys(t.found)) {
+		list = append(list, *t.found[structure])
 	}
-	slices.SortFunc(list, func(a, b Evidence) int { return strings.Compare(a.Structure, b.Structure) })
 	return list
 }

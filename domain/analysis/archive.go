@@ -121,29 +121,19 @@ const (
 	nameDevice    = "device or pipe"
 )
 
-// name looks at the name of an entry.
 func (a *archiveFile) name(name string) {
 	slashed := strings.ReplaceAll(name, `\`, "/")
-	for segment := range strings.SplitSeq(slashed, "/") {
-		if segment == ".." {
-			a.names.add(nameParent, a.root)
-			break
+	for structure, is := range map[string]bool{
+		nameParent:    slices.Contains(strings.Split(slashed, "/"), ".."),
+		nameAbsolute:  strings.HasPrefix(slashed, "/"),
+		nameDrive:     len(name) > 1 && name[1] == ':' && (name[0]|0x20) >= 'a' && (name[0]|0x20) <= 'z',
+		nameBackslash: strings.Contains(name, `\`),
+		nameControl:   strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f }),
+		nameEmpty:     name == "",
+	} {
+		if is {
+			a.names.add(structure, a.root)
 		}
-	}
-	if strings.HasPrefix(slashed, "/") {
-		a.names.add(nameAbsolute, a.root)
-	}
-	if len(name) > 1 && name[1] == ':' && (name[0]|0x20) >= 'a' && (name[0]|0x20) <= 'z' {
-		a.names.add(nameDrive, a.root)
-	}
-	if strings.Contains(name, `\`) {
-		a.names.add(nameBackslash, a.root)
-	}
-	if strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f }) {
-		a.names.add(nameControl, a.root)
-	}
-	if name == "" {
-		a.names.add(nameEmpty, a.root)
 	}
 }
 
@@ -193,6 +183,16 @@ func archiveFormat(m *mimetype.MIME) string {
 	return ""
 }
 
+// beginning reads the first bytes of a stream; whole is the stream with them.
+func beginning(r io.Reader) (head []byte, whole io.Reader, err error) {
+	head = make([]byte, headSize)
+	n, err := io.ReadFull(r, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, nil, err
+	}
+	return head[:n], io.MultiReader(bytes.NewReader(head[:n]), r), nil
+}
+
 // open unpacks one archive of a level.
 func (a *archiveFile) open(format string, content io.ReaderAt, size int64, depth int) error {
 	if depth > maxDepth {
@@ -232,19 +232,15 @@ func decompress(format string, r io.Reader) (io.ReadCloser, error) {
 // stream unpacks what a compressed file holds: a tar archive belongs to the same level, as .tar.gz is one archive.
 func (a *archiveFile) stream(r io.Reader, depth int) error {
 	counted := a.counted(r)
-	head := make([]byte, headSize)
-	n, err := io.ReadFull(counted, head)
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	head, whole, err := beginning(counted)
+	if err != nil {
 		return err
 	}
-	rest := io.MultiReader(bytes.NewReader(head[:n]), counted)
-	if mimetype.Detect(head[:n]).Is("application/x-tar") {
-		return a.tarEntries(rest, depth, true)
+	if mimetype.Detect(head).Is("application/x-tar") {
+		return a.tarEntries(whole, depth, true)
 	}
-	if a.root < 0 {
-		a.root = 0
-	}
-	return a.content(rest, head[:n], depth)
+	a.root = max(a.root, 0)
+	return a.content(whole, depth)
 }
 
 func (a *archiveFile) zip(content io.ReaderAt, size int64, depth int) error {
@@ -311,7 +307,7 @@ func (a *archiveFile) file(f *zip.File, depth int) error {
 		a.link(f.Name, string(target))
 		return nil
 	}
-	return a.content(a.counted(r), nil, depth)
+	return a.content(a.counted(r), depth)
 }
 
 // tarEntries reads a tar archive; counted says that its bytes are counted where they come from.
@@ -348,13 +344,12 @@ func (a *archiveFile) tarEntries(r io.Reader, depth int, counted bool) error {
 		if !counted {
 			content = a.counted(tr)
 		}
-		if err := a.content(content, nil, depth); err != nil {
+		if err := a.content(content, depth); err != nil {
 			return err
 		}
 	}
 }
 
-// entry counts an entry of a level.
 func (a *archiveFile) entry(index, depth int) error {
 	if depth == 1 {
 		a.root = int64(index)
@@ -365,16 +360,11 @@ func (a *archiveFile) entry(index, depth int) error {
 	return nil
 }
 
-// content unpacks an entry and, if it is an archive itself, what that holds. Its head may have been read already.
-func (a *archiveFile) content(r io.Reader, head []byte, depth int) error {
-	if head == nil {
-		head = make([]byte, headSize)
-		n, err := io.ReadFull(r, head)
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return err
-		}
-		head = head[:n]
-		r = io.MultiReader(bytes.NewReader(head), r)
+// content unpacks an entry and, if it is an archive itself, what that holds.
+func (a *archiveFile) content(r io.Reader, depth int) error {
+	head, r, err := beginning(r)
+	if err != nil {
+		return err
 	}
 	m := mimetype.Detect(head)
 	format := archiveFormat(m)

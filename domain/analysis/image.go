@@ -70,7 +70,6 @@ func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
 	}
 }
 
-// readImage reads the metadata.
 func (s *subject) readImage() *imageFile {
 	if !strings.HasPrefix(s.detected.String(), "image/") {
 		return nil
@@ -134,7 +133,6 @@ func program(words string) string {
 	return unknownProgram
 }
 
-// endWatcher notices a read behind the end.
 type endWatcher struct {
 	io.ReadSeeker
 	missed bool

@@ -207,7 +207,6 @@ func (s *subject) binaryObjects() verdict {
 	}, "The file holds no embedded objects.", Medium, "The file holds embedded objects.")
 }
 
-// higher is the higher of two severities.
 func higher(a, b Severity) Severity {
 	all := Severities()
 	return all[max(slices.Index(all, a), slices.Index(all, b))]
@@ -251,7 +250,6 @@ func (s *subject) isZip() bool {
 
 var errNoZip = errors.New("no ZIP file")
 
-// readZip reads the directory.
 func (s *subject) readZip() *zipFile {
 	z := &zipFile{err: errNoZip}
 	if !s.isZip() && zipEnd(s) < 0 {
@@ -274,8 +272,7 @@ func zipEnd(s *subject) int64 {
 	const record, comment = 22, 1<<16 - 1
 	size := min(s.Size, record+comment)
 	tail := make([]byte, size)
-	if n, err := s.Content.ReadAt(tail, s.Size-size); int64(n) < size {
-		_ = err
+	if s.at(s.Size-size, tail) != nil {
 		return -1
 	}
 	for at := len(tail) - record; at >= 0; at-- {

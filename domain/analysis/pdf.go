@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/pdfcpu/pdfcpu/pkg/log"
@@ -49,7 +50,6 @@ var preparePDF = sync.OnceFunc(func() {
 	log.SetStatsLogger(silent{})
 })
 
-// silent is a logger that says nothing.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
@@ -130,11 +130,7 @@ func (p *pdfFile) walk(size int64) error {
 			continue
 		}
 		object, err := table.Dereference(entry.Object)
-		if err != nil {
-			p.unreadable++
-			continue
-		}
-		if object == nil && entry.Offset != nil && *entry.Offset != 0 {
+		if err != nil || object == nil && entry.Offset != nil && *entry.Offset != 0 {
 			p.unreadable++
 			continue
 		}
@@ -200,12 +196,9 @@ func (p *pdfFile) dict(d types.Dict, number, size int64) {
 	if has(d, "AA") {
 		act(Low, "additional actions")
 	}
-	if has(d, "OpenAction") {
-		if o, err := p.context.Dereference(d["OpenAction"]); err == nil {
-			if _, ok := o.(types.Dict); ok {
-				act(Low, "OpenAction")
-			}
-		}
+	opened, _ := p.context.Dereference(d["OpenAction"])
+	if _, ok := opened.(types.Dict); ok {
+		act(Low, "OpenAction")
 	}
 	switch subtype {
 	case "RichMedia", "3D", "Movie", "Screen", "Sound":
@@ -240,18 +233,17 @@ func (p *pdfFile) signature(d types.Dict, kind string, number, size int64) {
 		structure = "document timestamp"
 	}
 	p.signed.add(structure, number)
-	o, err := p.context.Dereference(d["ByteRange"])
-	list, ok := o.(types.Array)
-	if err != nil || !ok || len(list) != 4 {
+	o, _ := p.context.Dereference(d["ByteRange"])
+	list, _ := o.(types.Array)
+	if len(list) != 4 {
 		p.signed.add("signature with a malformed range", number)
 		return
 	}
 	var at [4]int64
 	for i, item := range list {
+		at[i] = -1
 		if n, ok := item.(types.Integer); ok {
 			at[i] = int64(n)
-		} else {
-			at[i] = -1
 		}
 	}
 	switch {
@@ -288,13 +280,7 @@ func (p *pdfFile) info() error {
 func has(d types.Dict, key string) bool { return d[key] != nil }
 
 func (p *pdfFile) name(d types.Dict, key string) string {
-	if d[key] == nil {
-		return ""
-	}
-	o, err := p.context.Dereference(d[key])
-	if err != nil {
-		return ""
-	}
+	o, _ := p.context.Dereference(d[key])
 	n, _ := o.(types.Name)
 	return string(n)
 }
@@ -376,18 +362,12 @@ func pdfStructure(s *subject) verdict {
 
 // trailing reports whether anything but white space stands from an offset on.
 func (s *subject) trailing(from int64) bool {
-	buffer := make([]byte, 4096)
-	for from < s.Size {
-		n, err := s.Content.ReadAt(buffer[:min(int64(len(buffer)), s.Size-from)], from)
-		if len(bytes.Trim(buffer[:n], "\x00\t\n\f\r ")) > 0 {
-			return true
-		}
-		if err != nil {
-			return false
-		}
-		from += int64(n)
+	r := bufio.NewReader(io.NewSectionReader(s.Content, from, s.Size-from))
+	c, err := r.ReadByte()
+	for err == nil && strings.IndexByte("\x00\t\n\f\r ", c) >= 0 {
+		c, err = r.ReadByte()
 	}
-	return false
+	return err == nil
 }
 
 func pdfActive(p *pdfFile) verdict {
@@ -420,15 +400,14 @@ func pdfUpdates(p *pdfFile) verdict {
 	}
 	revisions := len(p.ends)
 	if p.err == nil {
-		sections, linearized := 1, 0
+		sections := 1
 		for _, entry := range p.context.Table {
 			sections = max(sections, entry.Incr)
 		}
-		if p.context.Read.Linearized {
-			linearized = 1
-		}
 		found.addAll("cross-reference section", int64(sections), -1)
-		revisions = max(sections, revisions) - linearized
+		if revisions = max(sections, revisions); p.context.Read.Linearized {
+			revisions--
+		}
 	}
 	switch {
 	case revisions > 1:

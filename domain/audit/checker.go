@@ -38,7 +38,6 @@ const PartCount = 256
 
 // Parts keeps what is set aside until the whole history has been seen.
 type Parts interface {
-	// Append adds bytes to the end of a part.
 	Append(part int, bytes []byte) error
 	// Open reads a part from its beginning, after the last Append; different parts at the same time.
 	Open(part int) io.Reader
@@ -106,7 +105,6 @@ type usageKey struct {
 	company domain.CompanyID
 }
 
-// New makes a checker.
 func New(config Config) (*Checker, error) {
 	pinned, err := evidence.NewTrustedKeys(config.Trusted.Keys(), nil, nil)
 	if err != nil {
@@ -251,22 +249,21 @@ func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 	if o := c.state.Organization(e.Organization); o != nil {
 		o.Sequence = e.Sequence - 1
 	} else if e.Type != domain.OrganizationCreated {
-		f := finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type))
-		found = append(found, f)
+		found = append(found, finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type)))
 		c.state.AddOrganization(domain.Organization{ID: e.Organization, Sequence: e.Sequence - 1})
 	}
 	return found
 }
 
 // acted checks that the actor could act: the state is that before the event.
-func (c *Checker) acted(e *Event, h *history) (found []Finding) {
+func (c *Checker) acted(e *Event, h *history) []Finding {
 	if e.Fault != "" || h.holes {
 		return nil
 	}
 	if expected := c.state.MayAct(e.Organization, e.Actor, e.OccurredAt); expected != "" {
-		found = append(found, finding(e, CheckActor, expected, e.Actor+" at "+evidence.FormatTime(e.OccurredAt)))
+		return []Finding{finding(e, CheckActor, expected, e.Actor+" at "+evidence.FormatTime(e.OccurredAt))}
 	}
-	return found
+	return nil
 }
 
 // skip takes the state past an event that does not concern it.
@@ -325,10 +322,8 @@ func (c *Checker) Shard(b Beside) {
 	}
 }
 
-// Found adds findings that the caller made itself.
 func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }
 
-// formerHistory is a former history under comparison.
 type formerHistory struct {
 	Former
 	sequence int64 // of the last hash that was read

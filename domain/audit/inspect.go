@@ -21,7 +21,6 @@ type Event struct {
 	Stored []Text
 }
 
-// Text is an erasable text as it is stored.
 type Text struct {
 	ID   domain.TextID
 	Salt []byte
@@ -173,10 +172,8 @@ func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
 }
 
 func (e *Event) text(id domain.TextID) *Text {
-	for i := range e.Stored {
-		if e.Stored[i].ID == id {
-			return &e.Stored[i]
-		}
+	if i := slices.IndexFunc(e.Stored, func(t Text) bool { return t.ID == id }); i >= 0 {
+		return &e.Stored[i]
 	}
 	return nil
 }

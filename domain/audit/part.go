@@ -133,7 +133,7 @@ func partOf(id [16]byte) int { return int(id[15]) % PartCount }
 func (c *Checker) unique(e *Event) (err error) {
 	claim := func(kind claimKind, key [16]byte, means string) {
 		if err == nil {
-			err = c.Parts.Append(partOf(key), claimed{kind, key, digest(means), e.Organization, e.Sequence, e.ID}.bytes())
+			err = c.Parts.Append(partOf(key), fixed(byte(kind), claimed{key, digest(means), e.Organization, e.Sequence, e.ID}))
 		}
 	}
 	version := func(publicID domain.PublicID, document domain.DocumentID, source, reference string, number int32) {
@@ -235,21 +235,21 @@ func (p *part) fail(id domain.OrganizationID, f Finding) {
 	p.findings[id].add(f)
 }
 
-func (p *part) claim(c claimed) {
-	k := claimKey{c.kind, c.key}
+func (p *part) claim(kind claimKind, c claimed) {
+	k := claimKey{kind, c.Key}
 	known, ok := p.claims[k]
 	if !ok {
 		p.claims[k] = c
-		if c.kind == claimText {
+		if kind == claimText {
 			p.texts++
 		}
 		return
 	}
-	if known.means != c.means {
-		p.fail(c.organization, Finding{
-			Check: CheckUnique, Organization: c.organization.String(), Sequence: c.sequence, Event: c.id.String(),
-			Expected: "a " + c.kind.String() + " that means one thing",
-			Found:    fmt.Sprintf("that of the event of sequence %d of %s, which means another", known.sequence, known.organization),
+	if known.Means != c.Means {
+		p.fail(c.Organization, Finding{
+			Check: CheckUnique, Organization: c.Organization.String(), Sequence: c.Sequence, Event: c.ID.String(),
+			Expected: "a " + kind.String() + " that means one thing",
+			Found:    fmt.Sprintf("that of the event of sequence %d of %s, which means another", known.Sequence, known.Organization),
 		})
 	}
 }
@@ -362,80 +362,62 @@ func (k claimKind) String() string {
 	return [...]string{"", "event id", "record id", "publicId", "document reference", "text id"}[k]
 }
 
-// claimed says that a key means something; equal keys must mean the same.
+// claimed says that a key means something; equal keys must mean the same. It is set aside after its kind, as it stands.
 type claimed struct {
-	kind         claimKind
-	key, means   [16]byte
-	organization domain.OrganizationID
-	sequence     int64
-	id           domain.EventID
+	Key, Means   [16]byte
+	Organization domain.OrganizationID
+	Sequence     int64
+	ID           domain.EventID
 }
 
-const claimLength = 1 + 16 + 16 + 16 + 8 + 16
-
-func (c claimed) bytes() []byte {
-	sequence := binary.BigEndian.AppendUint64(nil, uint64(c.sequence))
-	return slices.Concat([]byte{byte(c.kind)}, c.key[:], c.means[:], c.organization[:], sequence, c.id[:])
+// asideHead is what is set aside of an event before its texts: type, subject, what a certificate was signed for, data.
+type asideHead struct {
+	Organization                   domain.OrganizationID
+	ID                             domain.EventID
+	Company                        domain.CompanyID
+	Sequence, Position, OccurredAt int64 // of OccurredAt, microseconds
+	Shard                          domain.Shard
+	V                              int16
+	Lengths                        [4]uint32
 }
 
-func readClaim(r io.Reader, kind byte) (c claimed, err error) {
-	var raw [claimLength - 1]byte
-	if _, err := io.ReadFull(r, raw[:]); err != nil {
-		return c, err
-	}
-	c.kind = claimKind(kind)
-	copy(c.key[:], raw[:])
-	copy(c.means[:], raw[16:])
-	copy(c.organization[:], raw[32:])
-	c.sequence = int64(binary.BigEndian.Uint64(raw[48:]))
-	copy(c.id[:], raw[56:])
-	return c, nil
+// fixed appends a struct whose members all have a fixed size, so that it cannot fail.
+func fixed(kind byte, v any) []byte {
+	dst, _ := binary.Append([]byte{kind}, binary.BigEndian, v)
+	return dst
 }
 
 // aside is what of an event the replay of its part needs. certificate is what a certificate was signed for.
 func aside(e *Event, certificate string) []byte {
-	dst := slices.Concat([]byte{asideEvent}, e.Organization[:], e.ID[:], e.Company[:])
-	for _, n := range []int64{e.Sequence, e.Position, int64(e.Shard), int64(e.V), e.OccurredAt.UnixMicro()} {
-		dst = binary.AppendVarint(dst, n)
+	h := asideHead{
+		Organization: e.Organization, ID: e.ID, Company: e.Company, Sequence: e.Sequence, Position: e.Position, OccurredAt: e.OccurredAt.UnixMicro(),
+		Shard: e.Shard, V: e.V, Lengths: [4]uint32{uint32(len(e.Type)), uint32(len(e.Subject)), uint32(len(certificate)), uint32(len(e.Data))},
 	}
-	for _, text := range []string{string(e.Type), e.Subject, certificate} {
-		dst = append(binary.AppendUvarint(dst, uint64(len(text))), text...)
-	}
-	return append(binary.AppendUvarint(dst, uint64(len(e.Data))), e.Data...)
+	return slices.Concat(fixed(asideEvent, h), []byte(e.Type), []byte(e.Subject), []byte(certificate), e.Data)
 }
 
-func readAside(r *bufio.Reader) (e Event, certificate string, err error) {
-	for _, id := range [][]byte{e.Organization[:], e.ID[:], e.Company[:]} {
-		if _, err := io.ReadFull(r, id); err != nil {
-			return e, "", err
-		}
+func readAside(r io.Reader) (e Event, certificate string, err error) {
+	var h asideHead
+	if err := binary.Read(r, binary.BigEndian, &h); err != nil {
+		return e, "", err
 	}
-	var n [5]int64
-	for i := range n {
-		if n[i], err = binary.ReadVarint(r); err != nil {
-			return e, "", err
-		}
-	}
-	e.Sequence, e.Position, e.Shard, e.V = n[0], n[1], domain.Shard(n[2]), int16(n[3])
-	e.OccurredAt = time.UnixMicro(n[4]).UTC()
-	var texts [4][]byte
-	for i := range texts {
-		length, err := binary.ReadUvarint(r)
-		if err != nil {
-			return e, "", err
-		}
+	var texts [len(h.Lengths)][]byte
+	for i, length := range h.Lengths {
 		texts[i] = make([]byte, length)
 		if _, err := io.ReadFull(r, texts[i]); err != nil {
 			return e, "", err
 		}
 	}
-	e.Type, e.Subject, e.Data = domain.EventType(texts[0]), string(texts[1]), texts[3]
+	e.Event = domain.Event{
+		Organization: h.Organization, ID: h.ID, Company: h.Company, Sequence: h.Sequence, Position: h.Position, OccurredAt: time.UnixMicro(h.OccurredAt).UTC(),
+		Shard: h.Shard, V: h.V, Type: domain.EventType(texts[0]), Subject: string(texts[1]), Data: texts[3],
+	}
 	e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data)
 	return e, string(texts[2]), err
 }
 
 // readPart calls event or claim for everything in a part.
-func readPart(part io.Reader, event func(*Event, string), claim func(claimed)) error {
+func readPart(part io.Reader, event func(*Event, string), claim func(claimKind, claimed)) error {
 	r := bufio.NewReaderSize(part, 1<<14)
 	for {
 		kind, err := r.ReadByte()
@@ -450,8 +432,8 @@ func readPart(part io.Reader, event func(*Event, string), claim func(claimed)) e
 			}
 		} else if err == nil {
 			var c claimed
-			if c, err = readClaim(r, kind); err == nil {
-				claim(c)
+			if err = binary.Read(r, binary.BigEndian, &c); err == nil {
+				claim(claimKind(kind), c)
 			}
 		}
 		if err != nil {

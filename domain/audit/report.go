@@ -11,7 +11,6 @@ import (
 	"integrityledger/domain"
 )
 
-// Sums are what was checked, in numbers.
 type Sums struct {
 	Records      int64 `json:"recordSignatures"`
 	Certificates int64 `json:"certificateSignatures"`
@@ -37,7 +36,6 @@ func (s *Sums) add(more Sums) {
 	}
 }
 
-// History is what was found of one organization.
 type History struct {
 	Organization string `json:"organization"`
 	Events       int64  `json:"events"` // the last sequence
@@ -58,7 +56,6 @@ type Used struct {
 	Used    int64  `json:"used"`
 }
 
-// Report is what came of a check.
 type Report struct {
 	Events        int64
 	Organizations []History
@@ -70,8 +67,7 @@ type Report struct {
 	Erasures []Erasure
 	// Damaged says that the log cannot tell what follows from it: more is wrong than signatures, texts and what a
 	// former history says. All findings count, also those that are not in words.
-	Damaged bool
-	// NotChecked is what nothing was said about, in words.
+	Damaged    bool
 	NotChecked []string
 }
 
@@ -139,8 +135,7 @@ func (h *history) report() History {
 		Usage: []Used{}, Sums: h.sums, all: h.findings.trim(),
 	}
 	if len(r.all) > 0 {
-		first := r.all[0]
-		r.First = &first
+		r.First = new(r.all[0])
 	}
 	keys := slices.SortedFunc(maps.Keys(h.usage), func(a, b usageKey) int {
 		return cmp.Or(cmp.Compare(a.period, b.period), slices.Compare(a.company[:], b.company[:]))
@@ -179,7 +174,6 @@ func (c *Checker) notChecked(s Sums) []string {
 // Check names what was found wrong. The set only grows.
 type Check string
 
-// Checks.
 const (
 	CheckReadable   Check = "readable"   // the row or line cannot be read
 	CheckPosition   Check = "position"   // gapless within a shard
@@ -215,7 +209,6 @@ type Finding struct {
 	Found    string `json:"found"`
 }
 
-// String is the finding as a person reads it.
 func (f Finding) String() string {
 	var b strings.Builder
 	b.WriteString(string(f.Check) + ":")
@@ -248,10 +241,8 @@ func (f Finding) damages() bool {
 	return true
 }
 
-// InShard sets the shard.
 func (f Finding) InShard(shard domain.Shard) Finding {
-	n := int(shard)
-	f.Shard = &n
+	f.Shard = new(int(shard))
 	return f
 }
 

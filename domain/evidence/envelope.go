@@ -13,19 +13,14 @@ import (
 // Signed is a payload with its signature and the names of the key. The key's names are a convenience: a verifier
 // compares them with its pinned set and never takes a key from here.
 type Signed struct {
-	Payload           string `json:"payload"`   // canonical JSON, exactly the signed bytes
-	Signature         string `json:"signature"` // base64url, 86 characters
-	KeyID             string `json:"keyId"`
-	PublicKeyJWK      JWK    `json:"publicKeyJwk"`
-	FingerprintSHA256 string `json:"fingerprintSha256"`
+	Payload   string `json:"payload"`   // canonical JSON, exactly the signed bytes
+	Signature string `json:"signature"` // base64url, 86 characters
+	KeyNames
 }
 
 // NewSigned puts stored signed bytes beside their stored signature.
 func NewSigned(payload []byte, signature string, key PublicKey) Signed {
-	return Signed{
-		Payload: string(payload), Signature: signature,
-		KeyID: key.KeyID, PublicKeyJWK: key.JWK, FingerprintSHA256: key.FingerprintSHA256,
-	}
+	return Signed{string(payload), signature, key.KeyNames}
 }
 
 // Envelope is the portable evidence of one version (contract, section 4). The public receipt holds none of the last
@@ -79,32 +74,23 @@ const (
 // ParseRecordPayload reads the signed bytes of a record: a closed object of contract integrity-v1 whose every member is
 // well formed and whose RFC 8785 form equals the bytes. It says nothing about a signature.
 func ParseRecordPayload(payload []byte) (RecordPayload, error) {
-	return parsePayload(payload, RecordContract, readRecord)
-}
-
-func readRecord(o *strictjson.Object) RecordPayload {
-	constant(o, "algorithm", hashAlgorithm)
-	constant(o, "timeSource", timeSource)
-	p := RecordPayload{
-		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
-		PublicID:         readPublicID(o),
-		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
-		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
-		MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern.MatchString, "must be a lower-case media type/subtype without parameters"),
-		GeneratedAt:      o.String("generatedAt", strictjson.Required),
-		ReceivedAt:       readTime(o, "receivedAt"),
-		ReferencesSHA256: o.Match("referencesSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
-	}
-	if o.OK("generatedAt") {
-		if err := checkNormalized(p.GeneratedAt); err != nil {
-			o.Problem("generatedAt", strictjson.CodeFormat, err.Error())
+	return parsePayload(payload, RecordContract, func(o *strictjson.Object) RecordPayload {
+		constant(o, "algorithm", hashAlgorithm)
+		constant(o, "timeSource", timeSource)
+		return RecordPayload{
+			Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
+			PublicID:         readPublicID(o),
+			SHA256:           readSHA256(o, "sha256"),
+			SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
+			MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern.MatchString, "must be a lower-case media type/subtype without parameters"),
+			GeneratedAt:      readChecked(o, "generatedAt", checkNormalized),
+			ReceivedAt:       readTime(o, "receivedAt"),
+			ReferencesSHA256: readSHA256(o, "referencesSha256"),
 		}
-	}
-	return p
+	})
 }
 
-// ParseStatusPayload reads the signed bytes of an observation, contract
-// integrity-status-v1, as strictly as ParseRecordPayload.
+// ParseStatusPayload reads the signed bytes of an observation as strictly as ParseRecordPayload.
 func ParseStatusPayload(payload []byte) (StatusPayload, error) {
 	return parsePayload(payload, StatusContract, readStatus)
 }
@@ -113,7 +99,7 @@ func ParseStatusPayload(payload []byte) (StatusPayload, error) {
 func readStatus(o *strictjson.Object) StatusPayload {
 	return StatusPayload{
 		PublicID:      readPublicID(o),
-		PayloadSHA256: o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
+		PayloadSHA256: readSHA256(o, "payloadSha256"),
 		Status:        Status(o.Match("status", strictjson.Required, statusPattern.MatchString, "must be current, superseded or revoked")),
 		ObservedAt:    readTime(o, "observedAt"),
 		Sequence:      o.Int("sequence", 1, strictjson.MaxInteger, strictjson.Required),
@@ -151,10 +137,21 @@ func readPublicID(o *strictjson.Object) string {
 	return o.Match("publicId", strictjson.Required, publicIDPattern.MatchString, "must be 26 characters a-z and 2-7")
 }
 
+func readSHA256(o *strictjson.Object, name string) string {
+	return o.Match(name, strictjson.Required, sha256Pattern.MatchString, sha256Rule)
+}
+
 func readTime(o *strictjson.Object, name string) string {
+	return readChecked(o, name, func(s string) error {
+		_, err := parseServiceTime(s)
+		return err
+	})
+}
+
+func readChecked(o *strictjson.Object, name string, check func(string) error) string {
 	s := o.String(name, strictjson.Required)
 	if o.OK(name) {
-		if _, err := parseServiceTime(s); err != nil {
+		if err := check(s); err != nil {
 			o.Problem(name, strictjson.CodeFormat, err.Error())
 		}
 	}
@@ -198,12 +195,10 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 		}
 	}
 	if observation := o.Object("statusObservation", strictjson.Optional); o.Has("statusObservation") {
-		signed := readSigned(observation)
-		e.StatusObservation = &signed
+		e.StatusObservation = new(readSigned(observation))
 	}
 	if asOf := o.Object("statusAsOf", strictjson.Optional); o.Has("statusAsOf") {
-		signed := readSigned(asOf)
-		e.StatusAsOf = &signed
+		e.StatusAsOf = new(readSigned(asOf))
 	}
 	if inclusion := o.Object("inclusion", strictjson.Optional); o.Has("inclusion") {
 		e.Inclusion = &Inclusion{
@@ -220,37 +215,22 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 	return e, nil
 }
 
-// readCertificate reads a downloaded certificate: the five signed members and
-// nothing else. It proves as little as readEnvelope.
-func readCertificate(o *strictjson.Object) (Signed, error) {
-	s := readSigned(o)
-	if err := refusal(o.Problems()); err != nil {
-		return Signed{}, fmt.Errorf("certificate: %w", err)
-	}
-	return s, nil
-}
-
 func readSigned(o *strictjson.Object) Signed {
-	s := Signed{
+	return Signed{
 		Payload:   o.String("payload", strictjson.Required),
 		Signature: o.String("signature", strictjson.Required),
+		KeyNames:  readKeyNames(o),
 	}
-	s.KeyID, s.PublicKeyJWK, s.FingerprintSHA256 = readKeyNames(o)
-	return s
 }
 
-// readKeyNames reads the three members that name a key, with a JWK of exactly
-// kty, crv and x: a private key's d is an unknown member.
-func readKeyNames(o *strictjson.Object) (keyID string, jwk JWK, fingerprint string) {
-	keyID = o.String("keyId", strictjson.Required)
+// readKeyNames reads a JWK of exactly kty, crv and x: a private key's d is an unknown member.
+func readKeyNames(o *strictjson.Object) KeyNames {
 	j := o.Object("publicKeyJwk", strictjson.Required)
-	jwk = JWK{
-		Kty: j.String("kty", strictjson.Required),
-		Crv: j.String("crv", strictjson.Required),
-		X:   j.String("x", strictjson.Required),
+	return KeyNames{
+		KeyID:             o.String("keyId", strictjson.Required),
+		JWK:               JWK{j.String("kty", strictjson.Required), j.String("crv", strictjson.Required), j.String("x", strictjson.Required)},
+		FingerprintSHA256: o.String("fingerprintSha256", strictjson.Required),
 	}
-	fingerprint = o.String("fingerprintSha256", strictjson.Required)
-	return keyID, jwk, fingerprint
 }
 
 // check finds members that no registration could have had.
@@ -280,9 +260,9 @@ func refusal(problems []strictjson.Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	words := make([]string, len(problems))
-	for i, p := range problems {
-		words[i] = strings.TrimPrefix(p.Pointer+": "+p.Message, ": ")
+	var words []string
+	for _, p := range problems {
+		words = append(words, strings.TrimPrefix(p.Pointer+": "+p.Message, ": "))
 	}
 	return errors.New(strings.Join(words, "; "))
 }

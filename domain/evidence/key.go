@@ -23,13 +23,16 @@ type JWK struct {
 	X   string `json:"x"`   // base64url of the 32 bytes
 }
 
-// PublicKey is an Ed25519 key with the names that follow from it. The names are computed, never taken from anywhere, so
-// a KeyID cannot name another key. Values are comparable; the zero PublicKey verifies nothing.
-type PublicKey struct {
+type KeyNames struct {
 	KeyID             string `json:"keyId"` // RFC 7638 thumbprint, base64url
 	JWK               JWK    `json:"publicKeyJwk"`
 	FingerprintSHA256 string `json:"fingerprintSha256"` // of the SPKI DER, lower-case hexadecimal
+}
 
+// PublicKey is an Ed25519 key with the names that follow from it. The names are computed, never taken from anywhere, so
+// a KeyID cannot name another key. Values are comparable; the zero PublicKey verifies nothing.
+type PublicKey struct {
+	KeyNames
 	raw [ed25519.PublicKeySize]byte
 }
 
@@ -45,12 +48,8 @@ func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 	x := base64.RawURLEncoding.EncodeToString(key)
 	// RFC 7638, section 3: the required members, sorted, without white space.
 	thumbprint := sha256.Sum256([]byte(`{"crv":"Ed25519","kty":"OKP","x":"` + x + `"}`))
-	return PublicKey{
-		KeyID:             base64.RawURLEncoding.EncodeToString(thumbprint[:]),
-		JWK:               JWK{Kty: "OKP", Crv: "Ed25519", X: x},
-		FingerprintSHA256: hexSHA256(der),
-		raw:               [ed25519.PublicKeySize]byte(key),
-	}, nil
+	names := KeyNames{base64.RawURLEncoding.EncodeToString(thumbprint[:]), JWK{Kty: "OKP", Crv: "Ed25519", X: x}, hexSHA256(der)}
+	return PublicKey{names, [ed25519.PublicKeySize]byte(key)}, nil
 }
 
 // verify checks pure Ed25519 (RFC 8032, section 5.1.7; S < L).
@@ -61,14 +60,13 @@ func (k PublicKey) verify(payload, signature []byte) bool {
 // decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no line break, no set bits after the last
 // byte. Go's decoder alone would accept variants, so that a changed text could keep its meaning.
 func decodeBase64URL(s string, size int) ([]byte, bool) {
-	if len(s) != base64.RawURLEncoding.EncodedLen(size) {
-		return nil, false
-	}
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) != size || base64.RawURLEncoding.EncodeToString(b) != s {
-		return nil, false
-	}
-	return b, true
+	b, ok := decodeOneSpelling(base64.RawURLEncoding, s)
+	return b, ok && len(b) == size
+}
+
+func decodeOneSpelling(encoding *base64.Encoding, s string) ([]byte, bool) {
+	b, err := encoding.DecodeString(s)
+	return b, err == nil && encoding.EncodeToString(b) == s
 }
 
 // Signer holds a private signing key. It prints as the key's name only.
@@ -92,7 +90,6 @@ func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	return &Signer{private: private, public: public}, nil
 }
 
-// GenerateSigner draws a new key.
 func GenerateSigner() *Signer {
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
@@ -137,7 +134,6 @@ func MarshalSignerPEM(s *Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), nil
 }
 
-// Key is the public half.
 func (s *Signer) Key() PublicKey { return s.public }
 
 // Observed is a signer with the same key that calls begin before each signature
@@ -162,7 +158,6 @@ func (s *Signer) SignPayload(payload []byte) Signed {
 // String names the key, so that a log line never holds the private half.
 func (s *Signer) String() string { return "signer " + s.public.KeyID }
 
-// GoString is String, for %#v.
 func (s *Signer) GoString() string { return s.String() }
 
 // logNamePattern is narrower than C2SP signed-note, which refuses only white space

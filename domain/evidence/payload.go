@@ -11,6 +11,7 @@
 package evidence
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -34,27 +35,21 @@ const (
 	timeSource    = "service-clock"
 )
 
-// AppendString appends s as RFC 8785, section 3.2.2.2 writes a string. What is
-// signed must be UTF-8 already; an invalid byte is written as U+FFFD.
+// AppendString appends s as RFC 8785, section 3.2.2.2 writes a string; an invalid byte of UTF-8 is written as U+FFFD.
 func AppendString(dst []byte, s string) []byte { return strictjson.AppendString(dst, s) }
 
 // AppendInt appends n. RFC 8785 numbers are doubles, so n must lie within ±(2^53−1), where both notations agree.
 func AppendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
 
-// appendText and appendNumber append a member; before is everything up to the
-// value, a constant whose name needs no escapes.
-func appendText(dst []byte, before, s string) []byte {
-	return AppendString(append(dst, before...), s)
-}
+// appendText and appendNumber append a member; before is everything up to the value.
+func appendText(dst []byte, before, s string) []byte { return AppendString(append(dst, before...), s) }
 
 func appendNumber(dst []byte, before string, n int64) []byte {
 	return AppendInt(append(dst, before...), n)
 }
 
-// Status is the state of a version at a time.
 type Status string
 
-// The states of a version.
 const (
 	Current    Status = "current"
 	Superseded Status = "superseded"
@@ -74,8 +69,7 @@ type RecordPayload struct {
 	ReferencesSHA256 string // References.SHA256
 }
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed. It is the
-// payload's only encoding: MarshalJSON gives the same.
+// AppendCanonical appends the RFC 8785 form, which is what is signed and the payload's only encoding.
 func (p RecordPayload) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, `{"algorithm":"`+hashAlgorithm+`","contract":"`+RecordContract+`"`...)
 	dst = appendText(dst, `,"generatedAt":`, p.GeneratedAt)
@@ -89,7 +83,6 @@ func (p RecordPayload) AppendCanonical(dst []byte) []byte {
 	return append(dst, `,"timeSource":"`+timeSource+`"}`...)
 }
 
-// MarshalJSON writes all eleven members of the payload.
 func (p RecordPayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
 // StatusPayload is a dated observation of a version's state: what it was at
@@ -102,7 +95,6 @@ type StatusPayload struct {
 	Sequence      int64  // the organization's, as observed
 }
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusPayload) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, `{"contract":"`+StatusContract+`"`...)
 	return append(p.appendMembers(dst), '}')
@@ -124,7 +116,6 @@ type StatusAsOfPayload struct {
 	AsOfSequence int64
 }
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusAsOfPayload) AppendCanonical(dst []byte) []byte {
 	dst = appendText(dst, `{"asOf":`, p.AsOf)
 	dst = appendNumber(dst, `,"asOfSequence":`, p.AsOfSequence)
@@ -176,8 +167,7 @@ type CertificatePayload struct {
 	OrganizationName *string
 }
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed. It is the
-// payload's only encoding: MarshalJSON gives the same.
+// AppendCanonical appends the RFC 8785 form, which is what is signed and the payload's only encoding.
 func (p CertificatePayload) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, `{"algorithm":"`+hashAlgorithm+`","contract":"`+CertificateContract+`"`...)
 	dst = appendText(dst, `,"issuedAt":`, p.IssuedAt)
@@ -195,30 +185,26 @@ func (p CertificatePayload) AppendCanonical(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// MarshalJSON writes the members of the payload.
 func (p CertificatePayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
 // publishedPattern is a title or a name: one line of 1 to 200 characters.
 var publishedPattern = regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,200}$`)
 
-// ParseCertificatePayload reads the signed bytes of a certificate, contract
-// certificate-v1, as strictly as ParseRecordPayload.
+// ParseCertificatePayload reads the signed bytes of a certificate as strictly as ParseRecordPayload.
 func ParseCertificatePayload(payload []byte) (CertificatePayload, error) {
-	return parsePayload(payload, CertificateContract, readCertificatePayload)
-}
-
-func readCertificatePayload(o *strictjson.Object) CertificatePayload {
-	constant(o, "algorithm", hashAlgorithm)
-	constant(o, "timeSource", timeSource)
-	return CertificatePayload{
-		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
-		PublicID:         readPublicID(o),
-		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
-		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
-		IssuedAt:         readTime(o, "issuedAt"),
-		Title:            readPublished(o, "title"),
-		OrganizationName: readPublished(o, "organizationName"),
-	}
+	return parsePayload(payload, CertificateContract, func(o *strictjson.Object) CertificatePayload {
+		constant(o, "algorithm", hashAlgorithm)
+		constant(o, "timeSource", timeSource)
+		return CertificatePayload{
+			Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
+			PublicID:         readPublicID(o),
+			SHA256:           readSHA256(o, "sha256"),
+			SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
+			IssuedAt:         readTime(o, "issuedAt"),
+			Title:            readPublished(o, "title"),
+			OrganizationName: readPublished(o, "organizationName"),
+		}
+	})
 }
 
 func readPublished(o *strictjson.Object, name string) *string {
@@ -269,13 +255,10 @@ func normalize(found []string, form error) (string, error) {
 		return "", form
 	}
 	seconds, fraction, zone := found[3], strings.TrimRight(found[4], "0"), found[5]
-	if seconds == "" {
-		seconds = "00"
-	}
 	if fraction != "" {
 		fraction = "." + fraction
 	}
-	t, err := time.Parse(civil, found[1]+"T"+found[2]+":"+seconds)
+	t, err := time.Parse(civil, found[1]+"T"+found[2]+":"+cmp.Or(seconds, "00"))
 	if err != nil {
 		return "", errTimestampDate
 	}

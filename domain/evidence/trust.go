@@ -14,7 +14,6 @@ import (
 // KeyStatus says whether a trusted key still signs. A retired key stays trusted.
 type KeyStatus string
 
-// The states of a trusted key.
 const (
 	KeyActive  KeyStatus = "active"
 	KeyRetired KeyStatus = "retired"
@@ -27,7 +26,6 @@ type TrustedKey struct {
 	Since  string    // a timestamp; may be empty for an active key
 }
 
-// Reasons why a key was revoked.
 const (
 	ReasonCompromised = "compromised"
 	ReasonRevoked     = "revoked"
@@ -200,19 +198,19 @@ func readTrustedArray(m *strictjson.Meter, entries []strictjson.Value) ([]Truste
 	keys := make([]TrustedKey, len(entries))
 	for i, entry := range entries {
 		o := m.Decode(entry)
-		keyID, jwk, fingerprint := readKeyNames(o)
+		names := readKeyNames(o)
 		if err := refusal(o.Problems()); err != nil {
 			return nil, fmt.Errorf("key %d: %w", i, err)
 		}
-		x, ok := decodeBase64URL(jwk.X, ed25519.PublicKeySize)
-		if !ok || jwk.Kty != "OKP" || jwk.Crv != "Ed25519" {
+		x, ok := decodeBase64URL(names.JWK.X, ed25519.PublicKeySize)
+		if !ok || names.JWK.Kty != "OKP" || names.JWK.Crv != "Ed25519" {
 			return nil, fmt.Errorf("key %d: must be a JWK of kty OKP, crv Ed25519 and 32 bytes of x", i)
 		}
 		key, err := NewPublicKey(x)
 		if err != nil {
 			return nil, fmt.Errorf("key %d: %w", i, err)
 		}
-		if key.KeyID != keyID || key.FingerprintSHA256 != fingerprint {
+		if key.KeyNames != names {
 			return nil, fmt.Errorf("key %d: keyId or fingerprintSha256 does not belong to the key", i)
 		}
 		keys[i].PublicKey = key
@@ -283,7 +281,6 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 // The changes that an operator makes to a pinned set. Each makes a new set and leaves the old one as it is. A key
 // leaves no set: what it signed stays to be judged, and its keyId can never name another key.
 
-// ErrUnknownKey says that a set does not hold the key.
 var ErrUnknownKey = errors.New("the key is not among the trusted keys")
 
 // ErrRevokedKey says that a key was revoked, which nothing undoes.

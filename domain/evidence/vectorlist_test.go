@@ -47,22 +47,22 @@ func (b *vectorBook) keys() {
 	b.add("foreign key", signed(b.f.foreign), recordFails(Untrusted))
 	b.add("foreign signature under a trusted keyId", names(func(e *Envelope) { e.Signature = b.f.foreign.Sign([]byte(e.Payload)) }), recordFails(Invalid))
 	b.add("foreign signature and JWK under a trusted keyId", names(func(e *Envelope) {
-		e.Signature, e.PublicKeyJWK, e.FingerprintSHA256 = b.f.foreign.Sign([]byte(e.Payload)), foreign.JWK, foreign.FingerprintSHA256
+		e.Signature, e.JWK, e.FingerprintSHA256 = b.f.foreign.Sign([]byte(e.Payload)), foreign.JWK, foreign.FingerprintSHA256
 	}), recordFails(Invalid))
-	b.add("foreign JWK under a trusted keyId", names(func(e *Envelope) { e.PublicKeyJWK = foreign.JWK }), recordFails(Invalid))
+	b.add("foreign JWK under a trusted keyId", names(func(e *Envelope) { e.JWK = foreign.JWK }), recordFails(Invalid))
 	b.add("foreign fingerprint under a trusted keyId", names(func(e *Envelope) { e.FingerprintSHA256 = foreign.FingerprintSHA256 }), recordFails(Invalid))
 	b.add("upper-case fingerprint", names(func(e *Envelope) { e.FingerprintSHA256 = strings.ToUpper(e.FingerprintSHA256) }), recordFails(Invalid))
 	b.add("keyId of another trusted key", names(func(e *Envelope) { e.KeyID = b.f.retired.Key().KeyID }), recordFails(Invalid))
 	b.add("names of another trusted key", names(func(e *Envelope) {
 		k := b.f.retired.Key()
-		e.KeyID, e.PublicKeyJWK, e.FingerprintSHA256 = k.KeyID, k.JWK, k.FingerprintSHA256
+		e.KeyID, e.JWK, e.FingerprintSHA256 = k.KeyID, k.JWK, k.FingerprintSHA256
 	}), recordFails(Invalid))
 	b.add("unknown keyId", names(func(e *Envelope) { e.KeyID = tweak(e.KeyID) }), recordFails(Untrusted))
 	b.add("keyId with padding", names(func(e *Envelope) { e.KeyID += "=" }), recordFails(Untrusted))
 	b.add("keyId __proto__", names(func(e *Envelope) { e.KeyID = "__proto__" }), recordFails(Untrusted))
-	b.add("another kty", names(func(e *Envelope) { e.PublicKeyJWK.Kty = "okp" }), recordFails(Invalid))
-	b.add("another crv", names(func(e *Envelope) { e.PublicKeyJWK.Crv = "X25519" }), recordFails(Invalid))
-	b.add("another spelling of x", names(func(e *Envelope) { e.PublicKeyJWK.X = respell(b.t, e.PublicKeyJWK.X) }), recordFails(Invalid))
+	b.add("another kty", names(func(e *Envelope) { e.JWK.Kty = "okp" }), recordFails(Invalid))
+	b.add("another crv", names(func(e *Envelope) { e.JWK.Crv = "X25519" }), recordFails(Invalid))
+	b.add("another spelling of x", names(func(e *Envelope) { e.JWK.X = respell(b.t, e.JWK.X) }), recordFails(Invalid))
 	b.add("JWK with d", b.replaced(`"kty":"OKP"`, `"d":"AA","kty":"OKP"`), refused)
 	b.add("JWK with use", b.replaced(`"kty":"OKP"`, `"use":"sig","kty":"OKP"`), refused)
 	b.add("JWK without kty", b.replaced(`"kty":"OKP",`, ``), refused)
@@ -301,7 +301,7 @@ func (b *vectorBook) observations() {
 	respelled := b.f.signer.SignPayload([]byte(status))
 	respelled.Signature = respell(b.t, respelled.Signature)
 	otherJWK := b.f.signer.SignPayload([]byte(status))
-	otherJWK.PublicKeyJWK = b.f.foreign.Key().JWK
+	otherJWK.JWK = b.f.foreign.Key().JWK
 	for name, s := range map[string]Signed{
 		"record in its place":             b.f.signer.SignPayload(b.f.record.AppendCanonical(nil)),
 		"as-of in its place":              b.f.signer.SignPayload(asOf),

@@ -57,17 +57,16 @@ func verifyPayload[P any](trust *TrustedKeys, keyID string, payload []byte, sign
 	if finding = CheckSignature(trust, keyID, payload, signature); finding != Valid {
 		return p, finding
 	}
-	read, err := parse(payload)
-	if err != nil {
-		return p, Invalid
+	if p, err := parse(payload); err == nil {
+		return p, Valid
 	}
-	return read, Valid
+	return p, Invalid
 }
 
 // checkSigned is checkSignature with the receipt's own words about the key: they must equal the pinned ones (step 3).
 func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, string) {
 	finding, key, reason := checkSignature(trust, s.KeyID, []byte(s.Payload), s.Signature)
-	if finding == Valid && (s.PublicKeyJWK != key.JWK || s.FingerprintSHA256 != key.FingerprintSHA256) {
+	if finding == Valid && (s.KeyNames != key.KeyNames) {
 		return Invalid, key, "the receipt's key differs from the trusted key of the same keyId"
 	}
 	return finding, key, reason
@@ -79,7 +78,6 @@ type Document struct {
 	Size   int64  // bytes; negative where unknown
 }
 
-// Options of Verify.
 type Options struct {
 	// Now is the verifier's clock: an observation from beyond it, by more than 300 seconds, is invalid.
 	Now time.Time
@@ -122,15 +120,10 @@ type Findings struct {
 // ExitCode is 0 when everything supplied or required holds, 1 otherwise. A
 // superseded version is no failure; a revoked one is.
 func (f Findings) ExitCode() int {
-	if len(f.Reasons) > 0 {
-		return 1
-	}
-	return 0
+	return min(len(f.Reasons), 1)
 }
 
-func (f *Findings) fail(part, reason string) {
-	f.Reasons = append(f.Reasons, part+": "+reason)
-}
+func (f *Findings) fail(part, reason string) { f.Reasons = append(f.Reasons, part+": "+reason) }
 
 func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
@@ -162,17 +155,12 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 		f.fail("signature", err.Error())
 		return
 	}
-	if e.References == nil {
-		f.References = NotSupplied
-	}
-	if e.StatusObservation == nil {
-		f.Observation = NotSupplied
-	}
-	if e.StatusAsOf == nil {
-		f.StatusAsOf = NotSupplied
-	}
-	if e.Inclusion == nil {
-		f.Inclusion = NotSupplied
+	for part, supplied := range map[*Finding]bool{
+		&f.References: e.References != nil, &f.Observation: e.StatusObservation != nil, &f.StatusAsOf: e.StatusAsOf != nil, &f.Inclusion: e.Inclusion != nil,
+	} {
+		if !supplied {
+			*part = NotSupplied
+		}
 	}
 	if f.Record, _ = verifySigned(f, e.Signed, trust, ParseRecordPayload); f.Record != nil {
 		f.verifyReferences(e.References)
@@ -187,9 +175,9 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 // verifyCertificate is steps 1 to 5 and 8: a certificate has no references, no
 // observation, no history and no inclusion, so nothing is ever said about its validity now.
 func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, opts Options) {
-	s, err := readCertificate(o)
-	if err != nil {
-		f.fail("signature", err.Error())
+	s := readSigned(o)
+	if err := refusal(o.Problems()); err != nil {
+		f.fail("signature", "certificate: "+err.Error())
 		return
 	}
 	certificate, signed := verifySigned(f, s, trust, ParseCertificatePayload)
@@ -243,16 +231,14 @@ func (f *Findings) verifyReferences(r *References) {
 		f.note("Without the references nothing is said about company, source, document and version.")
 		return
 	}
-	f.References = Invalid
-	if err := r.check(); err != nil {
+	err := r.check()
+	if err == nil && r.SHA256() != f.Record.ReferencesSHA256 {
+		err = errors.New("they are not those that the record was signed with")
+	}
+	if f.References = Valid; err != nil {
+		f.References = Invalid
 		f.fail("references", err.Error())
-		return
 	}
-	if r.SHA256() != f.Record.ReferencesSHA256 {
-		f.fail("references", "they are not those that the record was signed with")
-		return
-	}
-	f.References = Valid
 }
 
 // verifyObservation is steps 2 to 6 for the observation, with its own key.
@@ -265,15 +251,15 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 	if f.Observation = finding; finding != Valid {
 		return
 	}
-	f.Observation = Invalid
 	// Both payloads have been read strictly, so both times parse.
 	observedAt, _ := parseServiceTime(p.ObservedAt)
 	receivedAt, _ := parseServiceTime(f.Record.ReceivedAt)
 	if observedAt.Before(receivedAt) {
+		f.Observation = Invalid
 		f.fail("observation", "it is older than the record")
 		return
 	}
-	f.Observation, f.ObservedStatus, f.ObservedAt = Valid, &p.Status, &p.ObservedAt
+	f.ObservedStatus, f.ObservedAt = &p.Status, &p.ObservedAt
 	switch p.Status {
 	case Revoked:
 		f.fail("observation", "the record had been revoked by "+p.ObservedAt)
@@ -295,13 +281,12 @@ func (f *Findings) compare(d *Document, sha256 string, size int64) {
 		f.fail("file", "must be a SHA-256 of 64 hexadecimal characters")
 		return
 	}
-	match := hash == sha256
-	f.FileMatch = &match
+	f.FileMatch = new(hash == sha256)
 	signed, counted := "registered", "the origin declared"
 	if f.Certificate != nil {
 		signed, counted = "certified", "the service counted"
 	}
-	if !match {
+	if !*f.FileMatch {
 		f.fail("file", "its SHA-256 is not the "+signed+" one: it may be another version, or its metadata may have changed")
 	}
 	if d.Size >= 0 && d.Size != size {
@@ -320,32 +305,29 @@ func ParseStatusAsOfPayload(payload []byte) (StatusAsOfPayload, error) {
 	})
 }
 
-// about refuses a state of another record than this one, and one that was observed in the verifier's future.
-func (p StatusPayload) about(record Signed, publicID string, now time.Time) error {
-	observedAt, _ := parseServiceTime(p.ObservedAt) // it was read strictly, so it parses
-	switch {
-	case p.PublicID != publicID || p.PayloadSHA256 != hexSHA256([]byte(record.Payload)):
-		return errors.New("it is about another record")
-	case observedAt.After(now.Add(clockTolerance)):
-		return errors.New("it lies in the future of this computer's clock")
-	}
-	return nil
-}
+func (p StatusPayload) state() StatusPayload { return p }
 
-// verifyState is steps 2 to 5 for a state of the record; it says what is wrong with it.
-func verifyState[P interface {
-	about(record Signed, publicID string, now time.Time) error
-}](f *Findings, part string, e Envelope, s Signed, trust *TrustedKeys, now time.Time, parse func([]byte) (P, error)) (p P, finding Finding) {
+// verifyState is steps 2 to 5 for a state of the record: it refuses one of another record than this one, and one that
+// was observed in the verifier's future, and says what is wrong with it.
+func verifyState[P interface{ state() StatusPayload }](
+	f *Findings, part string, e Envelope, s Signed, trust *TrustedKeys, now time.Time, parse func([]byte) (P, error),
+) (p P, finding Finding) {
 	finding, _, reason := checkSigned(trust, s)
 	if finding == Valid {
-		var err error
-		if p, err = parse([]byte(s.Payload)); err == nil {
-			err = p.about(e.Signed, f.Record.PublicID, now)
-		}
-		if err == nil {
+		p, err := parse([]byte(s.Payload))
+		state := p.state()
+		observedAt, _ := parseServiceTime(state.ObservedAt) // what was read strictly parses
+		switch {
+		case err != nil:
+			reason = err.Error()
+		case state.PublicID != f.Record.PublicID || state.PayloadSHA256 != hexSHA256([]byte(e.Payload)):
+			reason = "it is about another record"
+		case observedAt.After(now.Add(clockTolerance)):
+			reason = "it lies in the future of this computer's clock"
+		default:
 			return p, Valid
 		}
-		finding, reason = Invalid, err.Error()
+		finding = Invalid
 	}
 	f.fail(part, reason)
 	return p, finding

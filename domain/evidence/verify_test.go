@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFindingsAsJSON(t *testing.T) {
@@ -57,6 +58,107 @@ func TestDocumentHash(t *testing.T) {
 		got := Verify(receipt, f.trust, Options{Now: testNow, Document: &Document{hash, -1}})
 		if !reflect.DeepEqual(got.FileMatch, want) || (got.ExitCode() == 0) != (want != nil && *want) {
 			t.Errorf("%q: %s", hash, marshal(t, got))
+		}
+	}
+}
+
+// histories are exports that hold the state as of an earlier moment.
+func (b *vectorBook) histories() {
+	standard := StatusAsOfPayload{b.f.status, "2026-11-19T18:00:00Z", 40}
+	// export has no observation, as the service gives a state as of a moment.
+	export := func(s Signed) []byte {
+		return b.envelope(func(_ *fixture, e *Envelope) { e.StatusObservation, e.StatusAsOf = nil, &s })
+	}
+	then := func(change func(p *StatusAsOfPayload)) []byte {
+		p := standard
+		change(&p)
+		return export(b.f.signer.SignPayload(p.AppendCanonical(nil)))
+	}
+	unchanged := func(*StatusAsOfPayload) {}
+	fails := func(finding Finding) func(*vector) {
+		return func(v *vector) {
+			observationAbsent(v)
+			v.Expect.Findings.StatusAsOf, v.Expect.ExitCode = finding, 1
+		}
+	}
+	holds := func(status Status, asOf string, sequence int64, exit int) func(*vector) {
+		return func(v *vector) {
+			observationAbsent(v)
+			f := v.Expect.Findings
+			f.StatusAsOf, f.AsOfStatus, f.AsOf, f.AsOfSequence = Valid, &status, &asOf, &sequence
+			v.Expect.ExitCode = exit
+		}
+	}
+	early, late := b.f.record.ReceivedAt, b.f.status.ObservedAt
+	good := holds(Current, standard.AsOf, 40, 0)
+	b.add("as of: current then", then(unchanged), good)
+	b.add("as of: current then is not current now", then(unchanged), good, requireCurrent, exits(1))
+	b.add("as of: superseded then", then(func(p *StatusAsOfPayload) { p.Status = Superseded }), holds(Superseded, standard.AsOf, 40, 0))
+	b.add("as of: revoked then", then(func(p *StatusAsOfPayload) { p.Status = Revoked }), holds(Revoked, standard.AsOf, 40, 1))
+	b.add("as of: the record's own time", then(func(p *StatusAsOfPayload) { p.AsOf = early }), holds(Current, early, 40, 0))
+	b.add("as of: when it was observed", then(func(p *StatusAsOfPayload) { p.AsOf, p.AsOfSequence = late, 41 }), holds(Current, late, 41, 0))
+	b.add("as of: beside an observation", b.envelope(func(f *fixture, e *Envelope) {
+		s := f.signer.SignPayload(standard.AppendCanonical(nil))
+		e.StatusAsOf = &s
+	}), good, func(v *vector) {
+		f := v.Expect.Findings
+		f.Observation, f.ObservedStatus, f.ObservedAt = Valid, pointer(Current), &late
+	})
+	b.add("as of: not reached", b.envelope(func(f *fixture, e *Envelope) {
+		s := f.signer.SignPayload(standard.AppendCanonical(nil))
+		e.StatusObservation, e.StatusAsOf, e.Signature = nil, &s, strings.Repeat("A", 86)
+	}), recordFails(Invalid), func(v *vector) {
+		v.Expect.Findings.Observation, v.Expect.Findings.StatusAsOf = NotSupplied, NotChecked
+	})
+	for name, change := range map[string]func(p *StatusAsOfPayload){
+		"before the record":          func(p *StatusAsOfPayload) { p.AsOf = "2026-11-19T09:30:05.249999Z" },
+		"after it was observed":      func(p *StatusAsOfPayload) { p.AsOf = FormatTime(testNow.Add(time.Hour)) },
+		"beyond the sequence":        func(p *StatusAsOfPayload) { p.AsOfSequence = 42 },
+		"sequence zero":              func(p *StatusAsOfPayload) { p.AsOfSequence = 0 },
+		"unknown status":             func(p *StatusAsOfPayload) { p.Status = "valid" },
+		"another publicId":           func(p *StatusAsOfPayload) { p.PublicID = strings.Repeat("a", 26) },
+		"another payload":            func(p *StatusAsOfPayload) { p.PayloadSHA256 = hexSHA256(nil) },
+		"time in an offset":          func(p *StatusAsOfPayload) { p.AsOf = "2026-11-19T19:00:00+01:00" },
+		"observed beyond this clock": func(p *StatusAsOfPayload) { p.ObservedAt = FormatTime(testNow.Add(301 * time.Second)) },
+	} {
+		b.add("as of: "+name, then(change), fails(Invalid))
+	}
+	canonical := string(standard.AppendCanonical(nil))
+	b.add("as of: observation in its place", export(b.f.signer.SignPayload(b.f.status.AppendCanonical(nil))), fails(Invalid))
+	b.add("as of: not canonical", export(b.f.signer.SignPayload([]byte(canonical+" "))), fails(Invalid))
+	b.add("as of: a member more", export(b.f.signer.SignPayload([]byte(strings.Replace(canonical, `"sequence"`, `"reason":"x","sequence"`, 1)))), fails(Invalid))
+	b.add("as of: by a foreign key", export(b.f.foreign.SignPayload([]byte(canonical))), fails(Untrusted))
+	b.add("as of: by a revoked key", export(b.f.revoked.SignPayload([]byte(canonical))), fails(Untrusted))
+	b.add("as of: by a retired key", export(b.f.retired.SignPayload([]byte(canonical))), good)
+	b.add("as of: a member more in its envelope", b.replaced(`"statusObservation":{`, `"statusAsOf":{"alg":"none",`), refused)
+	b.add("as of: null", b.replaced(`"statusObservation":{`, `"statusAsOf":null,"x":{`), refused)
+	for name, text := range b.otherMembers([]byte(canonical)) {
+		s := b.f.signer.SignPayload([]byte(canonical))
+		s.Payload = text
+		b.add("tampered as of: "+name, export(s), fails(Invalid))
+	}
+}
+
+func observationAbsent(v *vector) {
+	f := v.Expect.Findings
+	f.Observation, f.ObservedStatus, f.ObservedAt = NotSupplied, nil, nil
+}
+
+// TestHistoryIsNotThePresent: whatever it says, a state as of a moment leaves the
+// observed status empty, and its words say that it is history.
+func TestHistoryIsNotThePresent(t *testing.T) {
+	f := newFixture(t)
+	for _, status := range []Status{Current, Superseded, Revoked} {
+		p := StatusAsOfPayload{f.status, f.status.ObservedAt, 41}
+		p.Status = status
+		e := f.envelope()
+		s := f.signer.SignPayload(p.AppendCanonical(nil))
+		e.StatusObservation, e.StatusAsOf = nil, &s
+		found := Verify(marshal(t, e), f.trust, Options{Now: testNow})
+		words := strings.Join(append(found.Notes, found.Reasons...), " ")
+		if found.StatusAsOf != Valid || found.Observation != NotSupplied || found.ObservedStatus != nil || found.ObservedAt != nil ||
+			(status != Revoked) != strings.Contains(words, "History: ") || !strings.Contains(words, p.AsOf) {
+			t.Errorf("%+v", found)
 		}
 	}
 }

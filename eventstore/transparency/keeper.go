@@ -47,7 +47,6 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// Config is what a Keeper is made of.
 type Config struct {
 	Pool *pgxpool.Pool // from Primary.ConsumerPool; what must be flushed says so
 	// Signer answers the log's key as it is now. Nil: this process leaves the tree alone.
@@ -160,8 +159,6 @@ func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 }
 
 const (
-	readSize = `SELECT coalesce(t.size, 0), coalesce(t.epoch <> g.epoch, false)
-		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN transparency_tree t ON t.id = 1`
 	readTree = `SELECT size, root, epoch FROM transparency_tree WHERE id = 1`
 	// flushTree puts a message into the log of the database, which no table keeps: with its commit all that was read
 	// before is on the disk, and where there is a synchronous standby there too. It locks no row.
@@ -204,8 +201,8 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	if k.last, err = readCheckpoint(ctx, k.Pool); err != nil {
 		return err
 	}
-	size, err := readGrown(ctx, k.Pool)
-	if err != nil || size <= k.last.size {
+	grown, err := readGrown(ctx, k.Pool)
+	if err != nil || grown.size <= k.last.size {
 		return err
 	}
 	next, err := k.settled(ctx)
@@ -215,20 +212,25 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	return k.sign(ctx, signer, next)
 }
 
-// readGrown reads the size of the tree. The error may be ErrRestored.
-func readGrown(ctx context.Context, from rowQuerier) (size int64, err error) {
-	var epoch int64
-	var restored bool
+// readGrown reads size and root of the tree; size 0: no tree has begun. The error may be ErrRestored.
+func readGrown(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
+	var epoch, written int64
+	var root []byte
+	err = from.QueryRow(ctx, readTree).Scan(&c.size, &root, &written)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return c, nil
+	}
+	if err != nil {
+		return c, fmt.Errorf("read the tree: %w", err)
+	}
 	if err := from.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
-		return 0, fmt.Errorf("read the ledger's epoch: %w", err)
+		return c, fmt.Errorf("read the ledger's epoch: %w", err)
 	}
-	if err := from.QueryRow(ctx, readSize, epoch).Scan(&size, &restored); err != nil {
-		return 0, fmt.Errorf("read the size of the tree: %w", err)
+	if written != epoch {
+		return c, ErrRestored
 	}
-	if restored {
-		return 0, ErrRestored
-	}
-	return size, nil
+	c.root = hashOf(root)
+	return c, nil
 }
 
 // sign stores the checkpoint of a tree, unless there is one of the same tree or a larger one. The tree must still be
@@ -237,9 +239,9 @@ func readGrown(ctx context.Context, from rowQuerier) (size int64, err error) {
 func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) error {
 	next.signedAt = k.Now().UTC()
 	if err := k.within(ctx, func(tx pgx.Tx) error {
-		size, err := readGrown(ctx, tx)
-		if err == nil && size < next.size {
-			err = fmt.Errorf("the tree has %d leaves, and had %d when it was to be signed: the database was replaced", size, next.size)
+		grown, err := readGrown(ctx, tx)
+		if err == nil && grown.size < next.size {
+			err = fmt.Errorf("the tree has %d leaves, and had %d when it was to be signed: the database was replaced", grown.size, next.size)
 		}
 		if err == nil {
 			err = k.continues(ctx, tx, next)
@@ -268,24 +270,18 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	return nil
 }
 
-// settled is the tree as it will stay.
+// settled is the tree as it will stay. The error is errLost where another process has published it meanwhile.
 func (k *Keeper) settled(ctx context.Context) (next checkpoint, err error) {
 	err = k.within(ctx, func(tx pgx.Tx) error {
-		var root []byte
-		var known, epoch int64
-		if err := tx.QueryRow(ctx, readTree).Scan(&next.size, &root, &known); err != nil {
-			return fmt.Errorf("read the tree: %w", err)
+		if next, err = readGrown(ctx, tx); err != nil {
+			return err
+		}
+		if next.size <= k.last.size {
+			return errLost
 		}
 		if _, err := tx.Exec(ctx, flushTree); err != nil {
 			return fmt.Errorf("settle the tree: %w", err)
 		}
-		if err := tx.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
-			return fmt.Errorf("read the ledger's epoch: %w", err)
-		}
-		if known != epoch {
-			return ErrRestored
-		}
-		next.root = hashOf(root)
 		return nil
 	})
 	return next, err
@@ -308,7 +304,6 @@ func (k *Keeper) continues(ctx context.Context, from history.Querier, next check
 	return nil
 }
 
-// rowQuerier is a pool or a transaction.
 type rowQuerier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
@@ -144,7 +144,6 @@ func (r *Reader) forget() {
 	r.tiles = nil
 }
 
-// Status is how far the log has come.
 type Status struct {
 	Events     int64            // in the ledger
 	Leaves     int64            // in the tree
@@ -158,11 +157,11 @@ type Status struct {
 }
 
 const (
-	readStatus = `SELECT coalesce(t.size, 0), coalesce(t.positions, '{}'), coalesce(t.epoch <> g.epoch, false), coalesce(c.size, 0), c.signed_at, coalesce(c.note, '')
+	readStatus = `SELECT coalesce(t.size, 0), coalesce(t.positions, '{}'), coalesce(t.epoch <> g.epoch, false), coalesce(c.size, 0), c.signed_at, coalesce(c.note, ''),
+		(SELECT coalesce(jsonb_object_agg(witness, size), '{}') FROM transparency_cosignatures)
 		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN transparency_tree t ON t.id = 1 LEFT JOIN transparency_checkpoint c ON c.id = 1`
-	readBehind = `SELECT h.shard, h.position, e.occurred_at FROM shard_heads h
+	readBehind = `SELECT coalesce(sum(h.position), 0)::bigint, min(e.occurred_at) FROM shard_heads h
 		LEFT JOIN events e ON e.shard = h.shard AND e.position = coalesce(($1::bigint[])[h.shard + 1], 0) + 1`
-	readWitnesses = `SELECT witness, size FROM transparency_cosignatures`
 )
 
 // ReadStatus looks at the log, whichever process works on it.
@@ -172,51 +171,30 @@ func ReadStatus(ctx context.Context, pool *pgxpool.Pool) (s Status, err error) {
 		return s, fmt.Errorf("read the ledger's epoch: %w", err)
 	}
 	var positions []int64
-	var signed *time.Time
-	if err := pool.QueryRow(ctx, readStatus, epoch).Scan(&s.Leaves, &positions, &s.Halted, &s.Published, &signed, &s.Checkpoint); err != nil {
+	var signed, oldest *time.Time
+	if err := pool.QueryRow(ctx, readStatus, epoch).Scan(&s.Leaves, &positions, &s.Halted, &s.Published, &signed, &s.Checkpoint, &s.Cosigned); err != nil {
 		return s, fmt.Errorf("read the state of the transparency log: %w", err)
 	}
 	if signed != nil {
 		s.SignedAt, s.SignedBy = signed.UTC(), signedBy(s.Checkpoint)
 	}
-	rows, _ := pool.Query(ctx, readBehind, positions) // the error comes with the rows
-	var shard int32
-	var head int64
-	var occurred *time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&shard, &head, &occurred}, func() error {
-		s.Events += head
-		if occurred != nil && (s.Oldest.IsZero() || occurred.Before(s.Oldest)) {
-			s.Oldest = occurred.UTC()
-		}
-		return nil
-	}); err != nil {
+	if err := pool.QueryRow(ctx, readBehind, positions).Scan(&s.Events, &oldest); err != nil {
 		return s, fmt.Errorf("read the lag of the transparency log: %w", err)
 	}
-	rows, _ = pool.Query(ctx, readWitnesses)
-	s.Cosigned = map[string]int64{}
-	var witness string
-	var size int64
-	if _, err := pgx.ForEachRow(rows, []any{&witness, &size}, func() error {
-		s.Cosigned[witness] = size
-		return nil
-	}); err != nil {
-		return s, fmt.Errorf("read the cosignatures: %w", err)
+	if oldest != nil {
+		s.Oldest = oldest.UTC()
 	}
 	return s, nil
 }
 
 // signedBy reads name and key hash from the first signature line of a note of ours.
-func signedBy(note string) string {
-	_, signatures, _ := strings.Cut(note, "\n\n")
-	fields := strings.Fields(signatures)
-	if len(fields) < 3 {
-		return ""
+func signedBy(text string) string {
+	_, err := note.Open([]byte(text), note.VerifierList())
+	if unverified, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
+		first := unverified.Note.UnverifiedSigs[0]
+		return fmt.Sprintf("%s+%08x", first.Name, first.Hash)
 	}
-	raw, err := base64.StdEncoding.DecodeString(fields[2])
-	if err != nil || len(raw) < 4 {
-		return ""
-	}
-	return fmt.Sprintf("%s+%x", fields[1], raw[:4])
+	return ""
 }
 
 // Inclusion proves that the event at a position of a shard, whose leaf (domain.Event.Leaf) the caller has read, is in
@@ -260,7 +238,6 @@ type leafQuestion struct {
 // locked away cost one connection, however many ask, and delay no caller for longer once they are there again.
 const lookTimeout = 2 * time.Second
 
-// look answers a batch.
 func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.limit, lookTimeout))
 	defer cancel()

@@ -37,21 +37,16 @@ func (c CPU) per(units int64, before CPU) CPU {
 	return CPU{(c.Service - before.Service) / n, (c.PostgreSQL - before.PostgreSQL) / n, (c.Load - before.Load) / n}
 }
 
-// spentTime is what a process has spent, and what its children that it waited for have.
-func spentTime(p procfs.Proc) (own, waited time.Duration, parent int, err error) {
+// spentBy is what a process has spent, and what its children that it waited for have.
+func spentBy(pid int) (own, waited time.Duration, parent int, err error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, 0, err
+	}
 	// The unit of /proc/<pid>/stat is a hundredth of a second on every platform that Go runs on.
 	const tick = 10 * time.Millisecond
 	s, err := p.Stat()
 	return time.Duration(s.UTime+s.STime) * tick, time.Duration(s.CUTime+s.CSTime) * tick, s.PPID, err
-}
-
-func spentBy(pid int) (own, waited time.Duration, err error) {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, 0, err
-	}
-	own, waited, _, err = spentTime(p)
-	return own, waited, err
 }
 
 // treeCPU is what a process and its children have spent, those that have ended
@@ -62,7 +57,7 @@ func treeCPU(root int) (total time.Duration, err error) {
 		return 0, err
 	}
 	for _, p := range all {
-		own, waited, parent, err := spentTime(p)
+		own, waited, parent, err := spentBy(p.PID)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH): // it has ended meanwhile
 		case err != nil:
@@ -91,7 +86,7 @@ func (r *run) cpu(c *contender) (spent CPU, err error) {
 			return spent, err
 		}
 	}
-	own, waited, err := spentBy(os.Getpid())
+	own, waited, _, err := spentBy(os.Getpid())
 	switch {
 	case c.measure != nil:
 		spent.Load = waited
@@ -101,7 +96,7 @@ func (r *run) cpu(c *contender) (spent CPU, err error) {
 		spent.Load = own
 	}
 	if err == nil && c.service != nil {
-		spent.Service, _, err = spentBy(c.service.cmd.Process.Pid)
+		spent.Service, _, _, err = spentBy(c.service.cmd.Process.Pid)
 	}
 	return spent, err
 }

@@ -28,7 +28,6 @@ const (
 	targetWAL    = "WAL a registration, over a whole checkpoint cycle"
 	targetMemory = "memory of the service, c = 1,024"
 	targetGrowth = "cost of a registration in a grown ledger : at 50,000 records"
-	targetSoak   = "registrations/s of the last minute : of the first"
 
 	unitRatio = ": 1"
 	unitTime  = "ms"

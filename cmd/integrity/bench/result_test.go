@@ -111,7 +111,7 @@ func TestLoadEndsWhenAsked(t *testing.T) {
 }
 
 func TestProcess(t *testing.T) {
-	own, waited, err := spentBy(os.Getpid())
+	own, waited, _, err := spentBy(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}

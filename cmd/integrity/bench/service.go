@@ -56,7 +56,20 @@ func (r *run) start(ctx context.Context, name string, environ []string, args ...
 		close(c.exited)
 	}()
 	r.children, r.closers = append(r.children, c), append(r.closers, c.stop)
-	return c, c.ready(ctx)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	if err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		select {
+		case <-c.exited:
+			return false, errors.New("it ended")
+		default:
+			_, err := fetch(ctx, c.base+"/readyz")
+			return err == nil, nil
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("%s is not ready: %w: %s", name, err, c.lastWords())
+	}
+	return c, nil
 }
 
 func foreignEnviron() []string {
@@ -67,24 +80,6 @@ func foreignEnviron() []string {
 		}
 	}
 	return environ
-}
-
-func (c *child) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
-		select {
-		case <-c.exited:
-			return false, errors.New("it ended")
-		default:
-			_, err := fetch(ctx, c.base+"/readyz")
-			return err == nil, nil
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("%s is not ready: %w: %s", c.name, err, c.lastWords())
-	}
-	return nil
 }
 
 // fetch gets a small answer 200.
@@ -196,7 +191,7 @@ func (r *run) soak(ctx context.Context, result *Result) error {
 			round.PerSecond, shortDuration(round.P50), shortDuration(round.P99), float64(peak)/1e6))
 	}
 	first, last := s.Slices[0], s.Slices[len(s.Slices)-1]
-	result.Soak, result.Targets = s, []Target{newTarget(targetSoak, unitRatio, atLeast, 0.85, 0,
+	result.Soak, result.Targets = s, []Target{newTarget("registrations/s of the last minute : of the first", unitRatio, atLeast, 0.85, 0,
 		measurement{value: last.PerSecond / first.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency)})}
 	return nil
 }

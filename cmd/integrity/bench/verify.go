@@ -12,7 +12,6 @@ import (
 
 const (
 	targetRebuild = "rebuild of all projections, events"
-	targetWaiting = "longest wait of a registration during the rebuild"
 
 	rebuildPace = 5 * time.Millisecond // between two registrations: 200 a second
 )
@@ -102,7 +101,7 @@ func (r *run) rebuildUnderLoad(ctx context.Context, result *Result) (err error) 
 	if b.Rebuilt.Differences > 0 {
 		return fmt.Errorf("rebuild: %d rows of the projections were not as the log says", b.Rebuilt.Differences)
 	}
-	result.Rebuild, result.Targets = b, []Target{newTarget(targetWaiting, unitTime, atMost, 1000, 0, measurement{value: milliseconds(b.During.Longest),
+	result.Rebuild, result.Targets = b, []Target{newTarget("longest wait of a registration during the rebuild", unitTime, atMost, 1000, 0, measurement{value: milliseconds(b.During.Longest),
 		note: fmt.Sprintf("%d registrations at %d/s, from when each was due", b.During.Done, time.Second/rebuildPace)})}
 	return nil
 }

@@ -35,10 +35,8 @@ type Writer struct {
 	pending  []audit.Event
 	config   Config
 	begun    bool
-	replace  func(path string, text []byte) error
 }
 
-// Config says what a bundle is made of.
 type Config struct {
 	Organization domain.OrganizationID
 	Issuer       string
@@ -56,7 +54,7 @@ type Config struct {
 // they are as its manifest says. Nothing is written before the first Append or Close.
 func Create(dir string, c Config) (*Writer, error) {
 	c.SegmentEvents = cmp.Or(c.SegmentEvents, segmentEvents)
-	w := &Writer{dir: dir, config: c, replace: c.Replace, manifest: Manifest{
+	w := &Writer{dir: dir, config: c, manifest: Manifest{
 		Contract: Contract, Organization: c.Organization, Issuer: c.Issuer, Texts: c.Texts, HistorySHA256: emptyHistory, Segments: []Segment{},
 	}}
 	known, err := readManifest(dir)
@@ -96,10 +94,10 @@ func (w *Writer) begin() error {
 	if err := w.writeManifest(); err != nil {
 		return err
 	}
-	if err := w.replace(filepath.Join(w.dir, TrustedKeysFile), w.config.TrustedKeys); err != nil || w.config.Checkpoint == "" {
+	if err := w.config.Replace(filepath.Join(w.dir, TrustedKeysFile), w.config.TrustedKeys); err != nil || w.config.Checkpoint == "" {
 		return err
 	}
-	return w.replace(filepath.Join(w.dir, CheckpointFile), []byte(w.config.Checkpoint))
+	return w.config.Replace(filepath.Join(w.dir, CheckpointFile), []byte(w.config.Checkpoint))
 }
 
 func describe(name string, text []byte) File {
@@ -129,7 +127,6 @@ func (w *Writer) removeTemporary() error {
 	return nil
 }
 
-// resume reads the segments that are there.
 func (w *Writer) resume() error {
 	b := &Bundle{w.manifest, w.dir}
 	f := b.Former()
@@ -180,7 +177,6 @@ type DamagedError struct {
 	Found    string
 }
 
-// Error names the event.
 func (d DamagedError) Error() string {
 	return fmt.Sprintf("the history is damaged at sequence %d (%s): integrity audit says more", d.Sequence, d.Found)
 }
@@ -220,7 +216,7 @@ func (w *Writer) segment(events []audit.Event) error {
 		File:  describe(fmt.Sprintf("%s/%012d.ndjson", eventsDir, first), text.Bytes()),
 		First: first, Last: last, HistorySHA256: hex.EncodeToString(w.head[:]),
 	}
-	if err := w.replace(filepath.Join(w.dir, filepath.FromSlash(s.File.File)), text.Bytes()); err != nil {
+	if err := w.config.Replace(filepath.Join(w.dir, filepath.FromSlash(s.File.File)), text.Bytes()); err != nil {
 		return err
 	}
 	w.manifest.Segments = append(w.manifest.Segments, s)
@@ -248,5 +244,5 @@ func (w *Writer) writeManifest() error {
 	if err != nil {
 		return err
 	}
-	return w.replace(filepath.Join(w.dir, ManifestFile), text)
+	return w.config.Replace(filepath.Join(w.dir, ManifestFile), text)
 }

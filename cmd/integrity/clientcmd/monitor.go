@@ -136,10 +136,7 @@ func (w *logWatch) run(ctx context.Context) error {
 			wait = max(wait, backoff.Next(err))
 			_, _ = fmt.Fprintf(w.Errs, "integrity: it could not be checked: %v; trying again in %s\n", err, wait.Round(time.Second))
 		}
-		if w.follow {
-			_ = w.monitor.Wait(ctx, wait) // what ended it is ctx
-		}
-		if !w.follow || ctx.Err() != nil {
+		if !w.follow || w.monitor.Wait(ctx, wait) != nil {
 			return nil //nolint:nilerr // an outage while following was reported, and interrupting is no failure
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -117,33 +118,9 @@ func (a *app) reconcile(ctx context.Context, service *client.Client, company str
 }
 
 // sqliteSchema is what a reconciliation job reads. The cursor is one row beside the events, and written with them.
-const sqliteSchema = `
-CREATE TABLE IF NOT EXISTS cursor (
-    one               INTEGER PRIMARY KEY CHECK (one = 1),
-    service           TEXT    NOT NULL,
-    company_reference TEXT    NOT NULL,
-    sequence          INTEGER NOT NULL, -- of the last event that was read
-    epoch             INTEGER NOT NULL  -- of the service; raised when it was restored from a backup
-);
-CREATE TABLE IF NOT EXISTS events (
-    id                 TEXT    PRIMARY KEY,
-    sequence           INTEGER NOT NULL,
-    type               TEXT    NOT NULL,
-    occurred_at        TEXT    NOT NULL,
-    public_id          TEXT    NOT NULL,
-    source             TEXT    NOT NULL,
-    document_reference TEXT    NOT NULL,
-    version            INTEGER NOT NULL,
-    record_status      TEXT    NOT NULL, -- right after the event
-    event              TEXT    NOT NULL, -- JSON as the service gave it
-    confirmed          INTEGER NOT NULL  -- 0: the service does not have it any more
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS events_sequence ON events (sequence);
-CREATE INDEX IF NOT EXISTS events_version ON events (source, document_reference, version, sequence);
-CREATE VIEW IF NOT EXISTS versions AS
-    SELECT source, document_reference, version, public_id, record_status, max(sequence) AS sequence, occurred_at AS changed_at
-    FROM events WHERE confirmed = 1 GROUP BY source, document_reference, version;
-`
+//
+//go:embed reconcile.sql
+var sqliteSchema string
 
 // sqliteCopy is a copy of a feed in a SQLite database.
 type sqliteCopy struct {

@@ -127,7 +127,7 @@ func reservationFrom(text string) (string, error) {
 	return id, nil
 }
 
-// declare reads all files before anything is sent, so that a missing one leaves nothing half done.
+// Declare reads all files before anything is sent, so that a missing one leaves nothing half done.
 func Declare(a *cli.App, common wire.Declaration, files []string) ([]wire.Declaration, error) {
 	out := make([]wire.Declaration, len(files))
 	taken := map[string]string{}

@@ -103,9 +103,13 @@ func (s *Demo) Run(ctx context.Context) error {
 		return err
 	}
 	path := s.Cfg.InDataDir(File)
-	access, err := readDemo(path)
-	if err != nil {
-		return err
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("demo: %w", err)
+	}
+	var access Access
+	if json.Unmarshal(text, &access) != nil {
+		access = Access{} // it is missing, or of another form and replaced
 	}
 	if !s.demoWorks(ctx, access) {
 		if access, err = s.makeDemo(ctx, access); err != nil {
@@ -113,30 +117,13 @@ func (s *Demo) Run(ctx context.Context) error {
 		}
 	}
 	access.BaseURL = s.Cfg.BaseURL
-	text, err := json.MarshalIndent(access, "", "  ")
-	if err != nil {
+	if text, err = json.MarshalIndent(access, "", "  "); err != nil {
 		return err
 	}
 	if err := keyfiles.Replace(path, append(text, '\n'), 0o600); err != nil {
 		return err
 	}
 	return s.printDemo(ctx, access)
-}
-
-// readDemo returns an empty access where the file is missing or cannot be read.
-func readDemo(path string) (Access, error) {
-	var access Access
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return access, nil
-	}
-	if err != nil {
-		return access, fmt.Errorf("demo: %w", err)
-	}
-	if err := json.Unmarshal(text, &access); err != nil {
-		return Access{}, nil //nolint:nilerr // a file of another form is replaced
-	}
-	return access, nil
 }
 
 // demoWorks asks the API itself, which alone knows whether a key works.

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,35 +15,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-const schema = `
-CREATE TABLE IF NOT EXISTS origin ( -- one row: what stands in documents cannot change under them
-    one     INTEGER PRIMARY KEY CHECK (one = 1),
-    service TEXT NOT NULL,
-    company TEXT NOT NULL,
-    source  TEXT NOT NULL,
-    public  TEXT NOT NULL -- where the downloads are
-);
-CREATE TABLE IF NOT EXISTS documents (
-    number       INTEGER PRIMARY KEY, -- of the emission, from 1
-    reference    TEXT    NOT NULL UNIQUE,
-    version      INTEGER NOT NULL,
-    token        TEXT    NOT NULL UNIQUE, -- of the download
-    allocated_at INTEGER NOT NULL -- milliseconds of Unix time, as all times here
-);
-CREATE TABLE IF NOT EXISTS files (
-    number           INTEGER PRIMARY KEY REFERENCES documents (number),
-    pdf              BLOB    NOT NULL,
-    sha256           TEXT    NOT NULL,
-    verification_url TEXT    NOT NULL, -- empty: emitted without
-    finalized_at     INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS deliveries (
-    number       INTEGER PRIMARY KEY REFERENCES files (number),
-    delivered_at INTEGER NOT NULL
-);
-CREATE TRIGGER IF NOT EXISTS files_update BEFORE UPDATE ON files BEGIN SELECT RAISE(ABORT, 'a finalized document is never changed'); END;
-CREATE TRIGGER IF NOT EXISTS files_delete BEFORE DELETE ON files BEGIN SELECT RAISE(ABORT, 'a finalized document is never deleted'); END;
-`
+//go:embed store.sql
+var schema string
 
 // open opens the data directory for one process at a time.
 func (s *System) open(ctx context.Context) (err error) {
@@ -171,14 +145,6 @@ func (s *System) file(ctx context.Context, where string, value any) (issued, err
 	}
 	d.pdf = pdf
 	return d, nil
-}
-
-func (s *System) noteDelivery(ctx context.Context, number int, now time.Time) error {
-	_, err := s.db.ExecContext(ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli())
-	if err != nil {
-		return fmt.Errorf("deliver document %d: %w", number, err)
-	}
-	return nil
 }
 
 // last is the highest number, 0 where there is no document. There is no gap below it.

@@ -182,8 +182,8 @@ func (s *System) deliver(ctx context.Context, number int) error {
 	}
 	s.step(Written, s.version(d), "")
 	now := s.Now()
-	if err := s.noteDelivery(ctx, number, now); err != nil {
-		return err
+	if _, err := s.db.ExecContext(ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli()); err != nil {
+		return fmt.Errorf("deliver document %d: %w", number, err)
 	}
 	s.step(Delivered, s.version(d), fmt.Sprintf("%d ms after its allocation; download %s", now.Sub(d.allocatedAt).Milliseconds(), s.Public+downloadPath+d.token))
 	return nil

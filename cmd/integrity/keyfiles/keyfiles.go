@@ -124,7 +124,6 @@ func WriteSigningKey(path string, signer *evidence.Signer) error {
 	return WriteNew(path, text, 0o600)
 }
 
-// WriteFirstTrusted makes a trusted-keys file that trusts one key.
 func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error {
 	trusted, err := new(evidence.TrustedKeys).Add(key, evidence.FormatTime(now))
 	if err != nil {
@@ -139,24 +138,43 @@ func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error
 
 // WriteNew makes a file that appears complete or not at all, is on the disk when it returns, and never replaces one.
 func WriteNew(path string, text []byte, mode fs.FileMode) error {
-	temporary, err := WriteTemporary(path, text, mode)
-	return appear(path, temporary, err, os.Link)
+	return write(path, text, mode, "", os.Link)
 }
 
 // Replace is WriteNew for a file that may be there.
 func Replace(path string, text []byte, mode fs.FileMode) error {
-	temporary, err := WriteTemporary(path, text, mode)
-	return appear(path, temporary, err, os.Rename)
+	return write(path, text, mode, "", os.Rename)
 }
 
-// appear puts a temporary file, which is used up, at its path, unless it could not be written. It is on the disk once
-// this returns.
-func appear(path, temporary string, err error, name func(from, to string) error) error {
+// ReplaceKept is Replace with the mode and owner of the file like, so that who could read goes on reading.
+func ReplaceKept(path string, text []byte, like string) error {
+	return write(path, text, 0, like, os.Rename)
+}
+
+// write puts a file at its path, complete and on the disk, by appear; with the mode and owner of the file like, if any.
+func write(path string, text []byte, mode fs.FileMode, like string, appear func(from, to string) error) error {
+	var owner *syscall.Stat_t
+	if like != "" {
+		info, err := os.Stat(like)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+		mode = info.Mode().Perm()
+		owner, _ = info.Sys().(*syscall.Stat_t)
+	}
+	temporary, err := WriteTemporary(path, text, mode)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temporary)
-	if err := name(temporary, path); err != nil {
+	// It matters where root changes the files of a service that runs as another user.
+	if owner != nil {
+		err = os.Chown(temporary, int(owner.Uid), int(owner.Gid))
+	}
+	if err == nil {
+		err = appear(temporary, path)
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return Sync(filepath.Dir(path))
@@ -249,14 +267,10 @@ func LockKeys(directories ...string) (unlock func(), err error) {
 	}
 	for _, directory := range slices.Compact(directories) {
 		f, err := os.OpenFile(filepath.Join(directory, keysLock), os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
-		if err != nil {
-			unlock()
-			return nil, fmt.Errorf("lock the key files: %w", err)
-		}
-		held = append(held, f)
-		for {
-			if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
-				break
+		if err == nil {
+			held = append(held, f)
+			for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+				err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 			}
 		}
 		if err != nil {
@@ -298,31 +312,6 @@ func WriteTrusted(path string, keys *evidence.TrustedKeys) error {
 	return ReplaceKept(path, text, path)
 }
 
-// ReplaceKept is Replace with the mode and owner of the file like, so that who could read goes on reading.
-func ReplaceKept(path string, text []byte, like string) error {
-	temporary, err := temporaryLike(path, text, like)
-	return appear(path, temporary, err, os.Rename)
-}
-
-func temporaryLike(path string, text []byte, like string) (string, error) {
-	info, err := os.Stat(like)
-	if err != nil {
-		return "", fmt.Errorf("write %s: %w", path, err)
-	}
-	temporary, err := WriteTemporary(path, text, info.Mode().Perm())
-	if err != nil {
-		return "", err
-	}
-	// It matters where root changes the files of a service that runs as another user.
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-		if err := os.Chown(temporary, int(owner.Uid), int(owner.Gid)); err != nil {
-			os.Remove(temporary)
-			return "", fmt.Errorf("write %s: %w", path, err)
-		}
-	}
-	return temporary, nil
-}
-
 // ReadSigner reads a private key file; nil where it is missing.
 func ReadSigner(path string) (*evidence.Signer, error) {
 	if path == "" {
@@ -350,7 +339,6 @@ func (s Source) Current() (*evidence.Signer, error) {
 	return evidence.ParseSignerPEM([]byte(s.Text))
 }
 
-// Named reports whether the signer is the key of that keyId.
 func Named(s *evidence.Signer, keyID string) bool { return s != nil && s.Key().KeyID == keyID }
 
 func Absolute(path string) string {
@@ -381,11 +369,11 @@ func (f Files) WriteNext(next *evidence.Signer) error {
 	if err != nil {
 		return err
 	}
-	if f.Signing == "" || !Exists(f.Signing) {
-		return WriteNew(f.Next, text, 0o600)
+	like := f.Signing
+	if like != "" && !Exists(like) {
+		like = ""
 	}
-	temporary, err := temporaryLike(f.Next, text, f.Signing)
-	return appear(f.Next, temporary, err, os.Link)
+	return write(f.Next, text, 0o600, like, os.Link)
 }
 
 func RemoveKey(path string) error {

@@ -71,7 +71,7 @@ func (b *bench) newWorker(c *client.Client) *Worker {
 		Outbox: b.outbox, Client: c, Now: func() time.Time { return b.now },
 		Report: func(r Report) { b.reports = append(b.reports, r) },
 	})
-	w.sleep = func(_ context.Context, d time.Duration, _, _ <-chan struct{}) {
+	w.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
 		b.slept, b.now = append(b.slept, d), b.now.Add(d)
 	}
 	return w
@@ -423,12 +423,12 @@ func TestUntrusted(t *testing.T) {
 func TestWake(t *testing.T) {
 	b := newBench(t)
 	waiting := make(chan struct{}, 1)
-	b.worker.sleep = func(ctx context.Context, _ time.Duration, added, final <-chan struct{}) {
+	b.worker.sleep = func(ctx context.Context, _ time.Duration, added <-chan struct{}) {
 		select {
 		case waiting <- struct{}{}:
 		default:
 		}
-		sleep(ctx, time.Hour, added, final)
+		sleep(ctx, time.Hour, added)
 	}
 	ended := make(chan error)
 	go func() { ended <- b.worker.Run(t.Context()) }()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"integrityledger/domain"
@@ -43,10 +44,10 @@ type Report struct {
 
 // Worker registers what is in an outbox, one after the other.
 type Worker struct {
-	config Config
-	added  chan struct{}
-	final  chan struct{}
-	sleep  func(ctx context.Context, d time.Duration, added, final <-chan struct{})
+	config   Config
+	added    chan struct{}
+	finished atomic.Bool
+	sleep    func(ctx context.Context, d time.Duration, added <-chan struct{})
 
 	backoff     client.Backoff
 	pausedUntil time.Time // after what waiting may mend
@@ -71,7 +72,7 @@ func NewWorker(c Config) *Worker {
 	if c.Report == nil {
 		c.Report = func(Report) {}
 	}
-	return &Worker{config: c, added: make(chan struct{}, 1), final: make(chan struct{}), sleep: sleep}
+	return &Worker{config: c, added: make(chan struct{}, 1), sleep: sleep}
 }
 
 // Wake tells that something was added; a worker that is not told looks every minute. It does not shorten the wait after
@@ -83,8 +84,11 @@ func (w *Worker) Wake() {
 	}
 }
 
-// Finish tells that nothing will be added any more: Run then ends once nothing waits. Call it once.
-func (w *Worker) Finish() { close(w.final) }
+// Finish tells that nothing will be added any more: Run then ends once nothing waits.
+func (w *Worker) Finish() {
+	w.finished.Store(true)
+	w.Wake()
+}
 
 const lookEvery = time.Minute
 
@@ -92,7 +96,7 @@ const lookEvery = time.Minute
 // item is done or stopped. An item that an end of ctx interrupts is taken up where it was.
 func (w *Worker) Run(ctx context.Context) error {
 	for {
-		finished := w.finished() // before the look: what was added earlier is seen by it
+		finished := w.finished.Load() // before the look: what was added earlier is seen by it
 		item, waiting, err := w.config.Outbox.next(ctx)
 		now := w.config.Now()
 		switch {
@@ -103,11 +107,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		case !waiting && finished:
 			return nil
 		case !waiting:
-			w.sleep(ctx, lookEvery, w.added, w.final)
+			w.sleep(ctx, lookEvery, w.added)
 		case w.pausedUntil.After(now):
-			w.sleep(ctx, w.pausedUntil.Sub(now), nil, nil)
+			w.sleep(ctx, w.pausedUntil.Sub(now), nil)
 		case item.due.After(now):
-			w.sleep(ctx, min(item.due.Sub(now), lookEvery), w.added, nil)
+			w.sleep(ctx, min(item.due.Sub(now), lookEvery), w.added)
 		default:
 			if err := w.handle(ctx, item); err != nil {
 				return err
@@ -116,24 +120,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-func (w *Worker) finished() bool {
-	select {
-	case <-w.final:
-		return true
-	default:
-		return false
-	}
-}
-
-// sleep ends early with ctx, and when one of the channels, which may be nil, says so.
-func sleep(ctx context.Context, d time.Duration, added, final <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// sleep ends early with ctx, and when added, which may be nil, says so.
+func sleep(ctx context.Context, d time.Duration, added <-chan struct{}) {
 	select {
 	case <-ctx.Done():
-	case <-timer.C:
+	case <-time.After(d):
 	case <-added:
-	case <-final:
 	}
 }
 

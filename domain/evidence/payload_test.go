@@ -1,0 +1,394 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gowebpki/jcs"
+	"pgregory.net/rapid"
+
+	"integrityledger/domain/strictjson"
+	"integrityledger/schemas"
+)
+
+// The golden files are the bytes that were signed since the first day: a change here breaks every receipt that exists.
+func TestCanonicalBytes(t *testing.T) {
+	f := newFixture(t)
+	golden(t, "record.canonical.json", f.record.AppendCanonical(nil))
+	golden(t, "status.canonical.json", f.status.AppendCanonical(nil))
+	golden(t, "status-as-of.canonical.json", StatusAsOfPayload{f.status, "2026-11-19T10:00:00Z", 17}.AppendCanonical(nil))
+	golden(t, "references.canonical.json", f.references.AppendCanonical(nil))
+	golden(t, "signature.txt", []byte(f.signer.Sign(f.record.AppendCanonical(nil))))
+	golden(t, "private-evidence.json", marshal(t, f.envelope()))
+	golden(t, "public-receipt.json", marshal(t, NewEnvelope(f.signer.SignPayload(f.record.AppendCanonical(nil)))))
+	file, err := f.trust.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "trusted-keys.json", file)
+}
+
+// transform is the independent way to the canonical form.
+func transform(t *testing.T, members map[string]any) []byte {
+	t.Helper()
+	plain, err := json.Marshal(members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	canonical, err := jcs.Transform(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return canonical
+}
+
+func same(t *testing.T, got []byte, members map[string]any) {
+	t.Helper()
+	if want := transform(t, members); !bytes.Equal(got, want) {
+		t.Fatalf("got  %q\nwant %q", got, want)
+	}
+	if !utf8.Valid(got) {
+		t.Fatalf("%q is not UTF-8", got)
+	}
+}
+
+// FuzzCanonical: whatever the strings hold, the bytes written by hand are those of RFC 8785.
+func FuzzCanonical(f *testing.F) {
+	f.Add("https://a.example", "\b\t\n\f\r\"\\/\x00\x1f\x7f", "\u2028\u2029<>&é😀", "\xff\xed\xa0\x80", int64(0), int64(1))
+	f.Add("", "\\u0000", "\ufffd\ufeff", "e\u0301", int64(1<<53-1), int64(-1<<53+1))
+	f.Fuzz(func(t *testing.T, a, b, c, d string, m, n int64) {
+		m, n = m%(1<<53), n%(1<<53)
+		same(t, RecordPayload{a, b, c, m, d, a + b, b + c, c + d}.AppendCanonical(nil), map[string]any{
+			"contract": "integrity-v1", "algorithm": "SHA-256", "timeSource": "service-clock", "issuer": a, "publicId": b, "sha256": c,
+			"sizeBytes": m, "mimeType": d, "generatedAt": a + b, "receivedAt": b + c, "referencesSha256": c + d,
+		})
+		status := StatusPayload{a, b, Status(c), d, n}
+		same(t, status.AppendCanonical(nil), map[string]any{
+			"contract": "integrity-status-v1", "publicId": a, "payloadSha256": b, "status": c, "observedAt": d, "sequence": n,
+		})
+		same(t, StatusAsOfPayload{status, a + d, m}.AppendCanonical(nil), map[string]any{
+			"contract": "integrity-status-as-of-v1", "publicId": a, "payloadSha256": b, "status": c, "observedAt": d, "sequence": n,
+			"asOf": a + d, "asOfSequence": m,
+		})
+		same(t, References{a, b, c, n, d}.AppendCanonical(nil), map[string]any{
+			"companyReference": a, "source": b, "documentReference": c, "version": n, "salt": d,
+		})
+	})
+}
+
+func TestParseRecordPayload(t *testing.T) {
+	f := newFixture(t)
+	good := f.record.AppendCanonical(nil)
+	if got, err := ParseRecordPayload(good); err != nil || got != f.record {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	change := func(from, to string) string {
+		if !bytes.Contains(good, []byte(from)) {
+			t.Fatalf("%q does not occur", from)
+		}
+		return string(bytes.Replace(good, []byte(from), []byte(to), 1))
+	}
+	for name, payload := range map[string]string{
+		"white space":         change(`,"contract"`, ` ,"contract"`),
+		"trailing newline":    string(good) + "\n",
+		"another order":       change(`"algorithm":"SHA-256","contract":"integrity-v1"`, `"contract":"integrity-v1","algorithm":"SHA-256"`),
+		"an escape":           change(`<`, `\u003c`),
+		"upper-case hash":     change(f.record.SHA256, "A"+f.record.SHA256[1:]),
+		"newline after hash":  change(f.record.SHA256, f.record.SHA256+`\n`),
+		"newline after id":    change(f.record.PublicID, f.record.PublicID+`\n`),
+		"short id":            change(f.record.PublicID, f.record.PublicID[1:]),
+		"another algorithm":   change("SHA-256", "SHA-512"),
+		"another clock":       change("service-clock", "tsa"),
+		"another contract":    change("integrity-v1", "integrity-v2"),
+		"status contract":     change("integrity-v1", "integrity-status-v1"),
+		"negative size":       change(`"sizeBytes":20`, `"sizeBytes":-20`),
+		"minus zero":          change(`"sizeBytes":20`, `"sizeBytes":-0`),
+		"fraction":            change(`"sizeBytes":20`, `"sizeBytes":20.0`),
+		"exponent":            change(`"sizeBytes":20`, `"sizeBytes":2e1`),
+		"huge size":           change(`"sizeBytes":20`, `"sizeBytes":9007199254740992`),
+		"text for size":       change(`"sizeBytes":20`, `"sizeBytes":"20"`),
+		"unknown member":      change(`,"timeSource"`, `,"tim":1,"timeSource"`),
+		"duplicate member":    change(`,"timeSource"`, `,"sizeBytes":20,"timeSource"`),
+		"case variant":        change(`"issuer"`, `"Issuer"`),
+		"missing member":      change(`,"sizeBytes":20`, ``),
+		"local time":          change("05.25Z", "05.25+00:00"),
+		"zeros at the end":    change("05.25Z", "05.250Z"),
+		"finer than the rest": change("05.25Z", "05.2500001Z"),
+		"no such day":         change("2026-11-19T09:30:05", "2026-11-31T09:30:05"),
+		"empty issuer":        change(f.record.Issuer, ""),
+		"control in issuer":   change("https", `\n`),
+		"media parameters":    change("application/pdf", "text/plain;a=b"),
+		"upper-case media":    change("application/pdf", "Application/pdf"),
+		"array":               "[]",
+		"null":                "null",
+		"lone surrogate":      change("<", `\ud800`),
+		"two values":          string(good) + string(good),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if p, err := ParseRecordPayload([]byte(payload)); err == nil {
+				t.Errorf("accepted: %+v", p)
+			}
+		})
+	}
+}
+
+// FuzzParsePayload: what is accepted is exactly its own canonical form.
+func FuzzParsePayload(f *testing.F) {
+	x := newFixture(f)
+	f.Add(x.record.AppendCanonical(nil))
+	f.Add(x.status.AppendCanonical(nil))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		if p, err := ParseRecordPayload(payload); err == nil {
+			if canonical, err := jcs.Transform(payload); err != nil || !bytes.Equal(canonical, payload) || !bytes.Equal(p.AppendCanonical(nil), payload) {
+				t.Fatalf("%q", payload)
+			}
+			if p.SizeBytes < 0 || p.SizeBytes > strictjson.MaxInteger {
+				t.Fatal(p.SizeBytes)
+			}
+		}
+		if p, err := ParseStatusPayload(payload); err == nil && !bytes.Equal(p.AppendCanonical(nil), payload) {
+			t.Fatalf("%q", payload)
+		}
+	})
+}
+
+// certificate is what the fixture's service would certify of the document.
+func (f fixture) certificate() CertificatePayload {
+	return CertificatePayload{
+		Issuer: f.record.Issuer, PublicID: f.record.PublicID, SHA256: hexSHA256(testContent), SizeBytes: int64(len(testContent)),
+		IssuedAt: "2026-11-19T10:00:00Z", Title: pointer("Annual report"), OrganizationName: pointer("Example"),
+	}
+}
+
+// TestUnreadableCertificate: of a payload that is signed and is no certificate, that is all there is to say.
+func TestUnreadableCertificate(t *testing.T) {
+	f := newFixture(t)
+	all := Options{Now: testNow, RequireReferences: true, RequireCurrent: true, RequireInclusion: true}
+	text := marshal(t, f.signer.SignPayload(f.record.AppendCanonical(nil)))
+	if got := Verify(text, f.trust, all); got.Signature != Invalid || len(got.Reasons) != 1 || !strings.HasPrefix(got.Reasons[0], "signature: payload: ") {
+		t.Errorf("%s", marshal(t, got))
+	}
+}
+
+// download is the certificate as the service lets it be downloaded.
+func (f fixture) download(t testing.TB, s *Signer) []byte {
+	t.Helper()
+	return marshal(t, s.SignPayload(f.certificate().AppendCanonical(nil)))
+}
+
+// A downloaded certificate verifies like a receipt; what it cannot show is never taken for shown.
+func TestVerifyCertificateOffline(t *testing.T) {
+	f := newFixture(t)
+	good := f.download(t, f.signer)
+	document := &Document{strings.ToUpper(hexSHA256(testContent)), int64(len(testContent))}
+	signed := func(payload []byte) []byte { return marshal(t, f.signer.SignPayload(payload)) }
+	record := f.record.AppendCanonical(nil)
+	receipt := func(payload []byte) []byte { return marshal(t, NewEnvelope(f.signer.SignPayload(payload))) }
+	with := func(member string) []byte { return append([]byte("{"+member+","), good[1:]...) }
+	for _, c := range []struct {
+		name      string
+		receipt   []byte
+		options   Options
+		signature Finding
+		match     *bool
+		exit      int
+	}{
+		{"the certificate alone", good, Options{}, Valid, nil, 0},
+		{"with its document", good, Options{Document: document}, Valid, pointer(true), 0},
+		{"with another document", good, Options{Document: &Document{hexSHA256(nil), 0}}, Valid, pointer(false), 1},
+		{"currency asked for", good, Options{RequireCurrent: true}, Valid, nil, 1},
+		{"references asked for", good, Options{RequireReferences: true}, Valid, nil, 1},
+		{"by a retired key", f.download(t, f.retired), Options{}, Valid, nil, 0},
+		{"by a revoked key", f.download(t, f.revoked), Options{Document: document}, Untrusted, nil, 1},
+		{"by a key both trusted and revoked", f.download(t, f.both), Options{Document: document}, Untrusted, nil, 1},
+		{"by an unknown key", f.download(t, f.foreign), Options{Document: document}, Untrusted, nil, 1},
+		{"a record in its place", signed(record), Options{Document: document}, Invalid, nil, 1},
+		{"an observation in its place", signed(f.status.AppendCanonical(nil)), Options{Document: document}, Invalid, nil, 1},
+		{"a certificate in a record's place", receipt(f.certificate().AppendCanonical(nil)), Options{Document: document}, Invalid, nil, 1},
+		{"not canonical", signed([]byte(strings.Replace(string(f.certificate().AppendCanonical(nil)), ",", ", ", 1))), Options{}, Invalid, nil, 1},
+		{"with a member more", with(`"status":"valid"`), Options{}, Invalid, nil, 1},
+		{"with references", with(`"references":null`), Options{}, Invalid, nil, 1},
+		{"with a contract", with(`"contract":"certificate-v1"`), Options{}, Invalid, nil, 1},
+		{"with a member twice", with(`"keyId":"x"`), Options{}, Invalid, nil, 1},
+		{"a text", []byte(`"certificate"`), Options{}, Invalid, nil, 1},
+		{"nothing", []byte(`{}`), Options{}, Invalid, nil, 1},
+	} {
+		c.options.Now = testNow
+		got := Verify(c.receipt, f.trust, c.options)
+		if got.Signature != c.signature || got.ExitCode() != c.exit || !reflect.DeepEqual(got.FileMatch, c.match) {
+			t.Errorf("%s: %s", c.name, marshal(t, got))
+		}
+		if (got.Signature == Valid) != (got.Certificate != nil) || got.Record != nil || got.ObservedStatus != nil || got.Observation == Valid || got.References == Valid {
+			t.Errorf("%s establishes too much: %s", c.name, marshal(t, got))
+		}
+		if established := strings.Contains(strings.Join(got.Notes, " "), "is not established"); established != (got.Signature == Valid) {
+			t.Errorf("%s: %q", c.name, got.Notes)
+		}
+	}
+}
+
+// TestEveryByteOfTheCertificate changes every byte of a downloaded certificate: it
+// fails, or its JSON still says the very same.
+func TestEveryByteOfTheCertificate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	compact := f.download(t, f.signer)
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, compact, "", "\t"); err != nil {
+		t.Fatal(err)
+	}
+	opts := Options{Now: testNow, Document: &Document{hexSHA256(testContent), int64(len(testContent))}}
+	for _, receipt := range [][]byte{compact, indented.Bytes()} {
+		everyByte(t, f.trust, receipt, opts)
+	}
+}
+
+// FuzzVerifyCertificate: no certificate panics, and none that says anything else than the good one is accepted.
+func FuzzVerifyCertificate(f *testing.F) {
+	x := newFixture(f)
+	want := x.certificate()
+	f.Add(x.download(f, x.signer))
+	f.Add(marshal(f, x.signer.SignPayload(x.record.AppendCanonical(nil))))
+	f.Fuzz(func(t *testing.T, receipt []byte) {
+		got := Verify(receipt, x.trust, Options{Now: testNow})
+		if got.Certificate == nil {
+			return
+		}
+		if got.ExitCode() != 0 || got.Signature != Valid || got.Record != nil || !reflect.DeepEqual(*got.Certificate, want) {
+			t.Fatalf("%q: %s", receipt, marshal(t, got))
+		}
+	})
+}
+
+type generatedAtVector struct {
+	Name       string  `json:"name"`
+	Text       string  `json:"text"`
+	Normalized *string `json:"normalized"` // nil: refused
+	Form       bool    `json:"form"`       // the pattern of the OpenAPI document lets it pass
+}
+
+// generatedAtVectors are the published forms of generatedAt.
+func generatedAtVectors(t testing.TB) []generatedAtVector {
+	t.Helper()
+	text, err := schemas.File(schemas.GeneratedAtFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Vectors []generatedAtVector }
+	if err := json.Unmarshal(text, &file); err != nil || len(file.Vectors) < 80 {
+		t.Fatalf("%d vectors: %v", len(file.Vectors), err)
+	}
+	return file.Vectors
+}
+
+func TestNormalizeGeneratedAt(t *testing.T) {
+	for _, v := range generatedAtVectors(t) {
+		got, err := NormalizeGeneratedAt(v.Text)
+		want := ""
+		if v.Normalized != nil {
+			want = *v.Normalized
+		}
+		if got != want || (err == nil) != (v.Normalized != nil) {
+			t.Errorf("%s: %q became %q, %v; want %q", v.Name, v.Text, got, err, want)
+		}
+		if err != nil && (errors.Is(err, errGeneratedAtForm) && v.Form) {
+			t.Errorf("%s: %q is of the right form: %v", v.Name, v.Text, err)
+		}
+		if strict, err := NormalizeTimestamp(v.Text); err == nil && (strict != want || !timestampPattern.MatchString(v.Text)) {
+			t.Errorf("%s: %q became %q as a timestamp of RFC 3339", v.Name, v.Text, strict)
+		}
+		if v.Normalized == nil {
+			continue
+		}
+		if strict, err := NormalizeTimestamp(want); err != nil || strict != want {
+			t.Errorf("%s: %q is not in the form that is signed: %v", v.Name, want, err)
+		}
+	}
+}
+
+// naive reads generatedAt by trying every layout of the standard library that a
+// spelling can have; ok is false where none fits.
+func naive(s string) (at time.Time, ok bool) {
+	for _, t := range []string{"T", "t"} {
+		for _, clock := range []string{"15:04", "15:04:05", "15:04:05.999999999", "15:04:05,999999999"} {
+			for _, zone := range []string{"Z07:00", "Z0700", "Z07", "-07:00", "-0700", "-07", "z"} {
+				at, err := time.Parse("2006-01-02"+t+clock+zone, s)
+				if err == nil {
+					return at.UTC(), true
+				}
+			}
+		}
+	}
+	return at, false
+}
+
+// FuzzNormalizeGeneratedAt: what is accepted denotes the instant that the standard library reads by some layout, what
+// is refused is read by none, and the normal form is stable.
+func FuzzNormalizeGeneratedAt(f *testing.F) {
+	for _, v := range generatedAtVectors(f) {
+		f.Add(v.Text)
+	}
+	f.Fuzz(func(t *testing.T, s string) { againstNaive(t, s) })
+}
+
+// Random spellings, good ones and near misses, against the naive reading.
+func TestGeneratedAtSpellings(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		part := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
+		againstNaive(t, part("year", "0000", "0001", "1999", "2026", "9999")+"-"+part("month", "00", "01", "02", "12", "13")+"-"+part("day", "00", "01", "28", "29", "30", "31", "32")+
+			part("T", "T", "t", " ")+part("hour", "00", "23", "24")+":"+part("minute", "00", "59", "60")+
+			part("second", "", ":00", ":59", ":60")+part("fraction", "", ".", ",", ".0", ",5", ".120", ",123456789", ".1234567890")+
+			part("zone", "Z", "z", "", "+00", "-00:00", "+0200", "-0330", "+23:59", "-2359", "+24:00", "+00:60", "+1", "+100"))
+	})
+}
+
+func againstNaive(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}, s string) {
+	t.Helper()
+	normal, err := NormalizeGeneratedAt(s)
+	want, ok := naive(s)
+	// The standard library reads offsets up to 24:60, any number of digits of a fraction,
+	// and a fraction of its own where a layout has none.
+	ok = ok && want.Year() >= 1 && want.Year() <= 9999 && generatedAtPattern.MatchString(s) && !beyondDay.MatchString(s)
+	if (err == nil) != ok {
+		t.Fatalf("%q: %v, but the standard library reads %v, %t", s, err, want, ok)
+	}
+	if err != nil {
+		return
+	}
+	got, err := time.Parse(time.RFC3339Nano, normal)
+	if err != nil || !got.Equal(want) || !strings.HasSuffix(normal, "Z") || strings.HasSuffix(normal, "0Z") && strings.Contains(normal, ".") {
+		t.Fatalf("%q became %q", s, normal)
+	}
+	if again, err := NormalizeGeneratedAt(normal); err != nil || again != normal {
+		t.Fatalf("%q became %q", normal, again)
+	}
+}
+
+// beyondDay finds offsets that no place has.
+var beyondDay = regexp.MustCompile(`[+-](2[4-9]:?[0-9]*|[3-9][0-9]:?[0-9]*|[0-9]{2}:?[6-9][0-9])$`)
+
+func TestFormatTime(t *testing.T) {
+	zone := time.FixedZone("", 3600)
+	for want, at := range map[string]time.Time{
+		"2026-11-20T09:00:00Z":        time.Date(2026, 11, 20, 10, 0, 0, 999, zone),
+		"2026-11-20T10:00:00.000001Z": time.Date(2026, 11, 20, 10, 0, 0, 1999, time.UTC),
+		"2026-11-20T10:00:00.12Z":     time.Date(2026, 11, 20, 10, 0, 0, 120_000_000, time.UTC),
+	} {
+		if got := FormatTime(at); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+		if back, err := parseServiceTime(want); err != nil || FormatTime(back) != want {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
