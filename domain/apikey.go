@@ -299,14 +299,6 @@ func (l KeyLimits) check() error {
 	return nil
 }
 
-// CheckSource refuses a declaration of another source than the key's.
-func (l KeyLimits) CheckSource(source string) error {
-	if l.Source == nil || *l.Source == source {
-		return nil
-	}
-	return InvalidMember("/source", "KEY_LIMIT", "must be the one source that this key may declare; use a key of this source")
-}
-
 // checkVersion refuses a version too far above the highest accepted one (0 for a
 // new document): a stolen key must not use up the version numbers of a document.
 func (l KeyLimits) checkVersion(version, highest int32) error {

@@ -246,11 +246,12 @@ func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
 	a.Latest = b.Version
 	s.AddArtifactVersion(v)
 	s.AddTitle(v.ID, e.text(b.Title))
-	s.contents[ContentNeed{e.Organization, v.SHA256}]++
+	content := ContentNeed{e.Organization, v.SHA256}
+	s.AddContent(content, s.contents[content]+1)
 	if b.Credit {
 		s.account(e.Organization).Credits--
 	} else {
-		s.registrations[monthKey{e.Organization, b.Period}]++
+		s.AddRegistrations(e.Organization, b.Period, s.registrations[monthKey{e.Organization, b.Period}]+1)
 	}
 	return nil
 }
@@ -286,9 +287,7 @@ func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
 		return nil, nil
 	}
-	return []Draft{{
-		Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version},
-	}}, nil
+	return []Draft{{Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version}}}, nil
 }
 
 // titleRule says what a title must look like.

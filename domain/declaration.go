@@ -131,7 +131,8 @@ func (d *Declaration) conflict(known *Version) error {
 	differs(d.SizeBytes != known.SizeBytes, "/sizeBytes")
 	differs(d.MimeType != known.MimeType, "/mimeType")
 	differs(d.GeneratedAt != known.GeneratedAt, "/generatedAt")
-	differs(!equalVersion(d.PreviousVersion, known.PreviousVersion), "/previousVersion")
+	previous, accepted := d.PreviousVersion, known.PreviousVersion
+	differs(previous != accepted && (previous == nil || accepted == nil || *previous != *accepted), "/previousVersion")
 	if fields == nil {
 		return nil
 	}
@@ -323,8 +324,8 @@ func (s *State) declarant(origin Origin, key KeyID, limits KeyLimits, company, s
 	if o == nil {
 		return nil, nil, fmt.Errorf("organization %s does not exist", origin.Organization)
 	}
-	if err := limits.CheckSource(source); err != nil {
-		return nil, nil, err
+	if limits.Source != nil && *limits.Source != source {
+		return nil, nil, InvalidMember("/source", "KEY_LIMIT", "must be the one source that this key may declare; use a key of this source")
 	}
 	c := s.CompanyByReference(o.ID, company)
 	if c == nil || !s.Granted(key, c.ID) {
@@ -346,8 +347,4 @@ func (u Usage) checkRoom(plan string, now time.Time) error {
 		Code: RegistrationQuotaExhausted, RetryAfter: resets.Sub(now),
 		Message: fmt.Sprintf("The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", plan, *u.Limit, u.Period, resets.Format(time.RFC3339)),
 	}
-}
-
-func equalVersion(a, b *int32) bool {
-	return a == b || a != nil && b != nil && *a == *b
 }

@@ -169,8 +169,5 @@ func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if c.Replayed {
 		return nil, nil
 	}
-	return []Draft{{
-		Subject: known.ID.String(),
-		Body:    &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status},
-	}}, nil
+	return []Draft{{Subject: known.ID.String(), Body: &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status}}}, nil
 }

@@ -247,7 +247,7 @@ type RequestUsage struct {
 
 // AddRequests loads what was counted in a month.
 func (s *State) AddRequests(o OrganizationID, p Period, u RequestUsage) {
-	s.requests[monthKey{o, p}] = u
+	s.requests.put(monthKey{o, p}, u)
 }
 
 // AddWarnings loads what an organization that was loaded before was warned of.

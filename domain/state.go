@@ -15,37 +15,37 @@ import (
 // The same State replays a whole log for an audit. It is not safe for concurrent use.
 type State struct {
 	plans         Plans
-	organizations map[OrganizationID]*Organization
-	members       map[MemberID]*Member
-	keys          map[KeyID]*APIKey
-	companies     map[CompanyID]*Company
-	references    map[CompanyNeed]*Company
-	grants        map[grantKey]bool
-	documents     map[documentKey]*Document
-	versions      map[versionKey]*Version
-	public        map[PublicID]*Version
-	usage         map[UsageKey]int64
+	organizations table[OrganizationID, *Organization]
+	members       table[MemberID, *Member]
+	keys          table[KeyID, *APIKey]
+	companies     table[CompanyID, *Company]
+	references    table[CompanyNeed, *Company]
+	grants        table[grantKey, bool]
+	documents     table[documentKey, *Document]
+	versions      table[versionKey, *Version]
+	public        table[PublicID, *Version]
+	usage         table[UsageKey, int64]
 	covered       []Period // months whose usage was loaded
 	// pending holds when each reservation that is not registered expires, those
 	// that have expired included. Loaded only where Needs asks for it.
-	pending map[OrganizationID]map[PublicID]time.Time
+	pending table[OrganizationID, table[PublicID, time.Time]]
 	// webhooks holds destinations that were not deleted, authorized those of each
 	// company. Loaded only where Needs asks for them.
-	webhooks   map[WebhookID]*Webhook
-	authorized map[CompanyID]map[WebhookID]bool
-	links      map[LinkID]*OAuthLink
-	requests   map[monthKey]RequestUsage
+	webhooks   table[WebhookID, *Webhook]
+	authorized table[CompanyID, table[WebhookID, bool]]
+	links      table[LinkID, *OAuthLink]
+	requests   table[monthKey, RequestUsage]
 
-	accounts         map[OrganizationID]*CertificationAccount
-	registrations    map[monthKey]int64 // out of the month's allowance
-	artifacts        map[ArtifactID]*Artifact
-	artifactVersions map[ArtifactVersionID]*ArtifactVersion
-	certificates     map[PublicID]*Certificate
-	contents         map[ContentNeed]int64
-	claims           map[Claim]bool
+	accounts         table[OrganizationID, *CertificationAccount]
+	registrations    table[monthKey, int64] // out of the month's allowance
+	artifacts        table[ArtifactID, *Artifact]
+	artifactVersions table[ArtifactVersionID, *ArtifactVersion]
+	certificates     table[PublicID, *Certificate]
+	contents         table[ContentNeed, int64]
+	claims           table[Claim, bool]
 	// Words that are not erased, where they were loaded or came into being.
-	titles map[ArtifactVersionID]Text
-	names  map[OrganizationID]Text
+	titles table[ArtifactVersionID, Text]
+	names  table[OrganizationID, Text]
 }
 
 type grantKey struct {
@@ -82,79 +82,59 @@ type monthKey struct {
 }
 
 // NewState makes an empty state.
-func NewState(plans Plans) *State {
-	return &State{
-		plans:         plans,
-		organizations: map[OrganizationID]*Organization{},
-		members:       map[MemberID]*Member{},
-		keys:          map[KeyID]*APIKey{},
-		companies:     map[CompanyID]*Company{},
-		references:    map[CompanyNeed]*Company{},
-		grants:        map[grantKey]bool{},
-		documents:     map[documentKey]*Document{},
-		versions:      map[versionKey]*Version{},
-		public:        map[PublicID]*Version{},
-		usage:         map[UsageKey]int64{},
-		pending:       map[OrganizationID]map[PublicID]time.Time{},
-		webhooks:      map[WebhookID]*Webhook{},
-		authorized:    map[CompanyID]map[WebhookID]bool{},
-		links:         map[LinkID]*OAuthLink{},
-		requests:      map[monthKey]RequestUsage{},
-
-		accounts:         map[OrganizationID]*CertificationAccount{},
-		registrations:    map[monthKey]int64{},
-		artifacts:        map[ArtifactID]*Artifact{},
-		artifactVersions: map[ArtifactVersionID]*ArtifactVersion{},
-		certificates:     map[PublicID]*Certificate{},
-		contents:         map[ContentNeed]int64{},
-		claims:           map[Claim]bool{},
-		titles:           map[ArtifactVersionID]Text{},
-		names:            map[OrganizationID]Text{},
-	}
-}
+func NewState(plans Plans) *State { return &State{plans: plans} }
 
 // The Add methods are for loading only. Adding a thing twice keeps the first,
 // so that rows which several commands of a group named stay one object.
 
-// addOnce adds a thing unless there is one under its key, and returns the one object that stands for it.
-func addOnce[K comparable, V any](known map[K]*V, key K, v V) *V {
-	if known[key] == nil {
-		known[key] = &v
+// table is a map that is made with its first entry.
+type table[K comparable, V any] map[K]V
+
+func (t *table[K, V]) put(key K, v V) {
+	if *t == nil {
+		*t = table[K, V]{}
 	}
-	return known[key]
+	(*t)[key] = v
 }
 
-func (s *State) AddOrganization(o Organization) { addOnce(s.organizations, o.ID, o) }
-func (s *State) AddMember(m Member)             { addOnce(s.members, m.ID, m) }
-func (s *State) AddKey(k APIKey)                { addOnce(s.keys, k.ID, k) }
-func (s *State) AddWebhook(w Webhook)           { addOnce(s.webhooks, w.ID, w) } // not a deleted one
-func (s *State) AddLink(l OAuthLink)            { addOnce(s.links, l.ID, l) }
+// addOnce adds a thing unless there is one under its key, and returns the one object that stands for it.
+func addOnce[K comparable, V any](known *table[K, *V], key K, v V) *V {
+	if (*known)[key] == nil {
+		known.put(key, &v)
+	}
+	return (*known)[key]
+}
+
+func (s *State) AddOrganization(o Organization) { addOnce(&s.organizations, o.ID, o) }
+func (s *State) AddMember(m Member)             { addOnce(&s.members, m.ID, m) }
+func (s *State) AddKey(k APIKey)                { addOnce(&s.keys, k.ID, k) }
+func (s *State) AddWebhook(w Webhook)           { addOnce(&s.webhooks, w.ID, w) } // not a deleted one
+func (s *State) AddLink(l OAuthLink)            { addOnce(&s.links, l.ID, l) }
 
 func (s *State) AddCompany(c Company) {
-	s.references[CompanyNeed{c.Organization, c.Reference}] = addOnce(s.companies, c.ID, c)
+	s.references.put(CompanyNeed{c.Organization, c.Reference}, addOnce(&s.companies, c.ID, c))
 }
 
 // AddGrant loads whether a key may use a company.
 func (s *State) AddGrant(key KeyID, company CompanyID, enabled bool) {
-	s.grants[grantKey{key, company}] = enabled
+	s.grants.put(grantKey{key, company}, enabled)
 }
 
 // AddDocument returns the one object that stands for the document.
 func (s *State) AddDocument(d Document) *Document {
-	return addOnce(s.documents, documentKey{d.Company, d.Source, d.Reference}, d)
+	return addOnce(&s.documents, documentKey{d.Company, d.Source, d.Reference}, d)
 }
 
 // AddVersion loads a version of a document that AddDocument returned.
 func (s *State) AddVersion(v Version) {
-	s.public[v.PublicID] = addOnce(s.versions, versionKey{v.Document.ID, v.Version}, v)
+	s.public.put(v.PublicID, addOnce(&s.versions, versionKey{v.Document.ID, v.Version}, v))
 }
 
 // AddPending loads when a reservation that is not registered expires.
 func (s *State) AddPending(o OrganizationID, id PublicID, expiresAt time.Time) {
-	if s.pending[o] == nil {
-		s.pending[o] = map[PublicID]time.Time{}
-	}
-	s.pending[o][id] = expiresAt
+	expiries := s.pending[o]
+	expiries.put(id, expiresAt)
+	s.pending.put(o, expiries)
 }
 
 // Cover says that the usage of these months is loaded, as far as there is any.
@@ -164,12 +144,12 @@ func (s *State) Cover(periods ...Period) { s.covered = append(s.covered, periods
 // would find none, and no quota would bind.
 func (s *State) Covers(p Period) bool { return slices.Contains(s.covered, p) }
 
-func (s *State) AddUsage(k UsageKey, used int64) { s.usage[k] = used }
+func (s *State) AddUsage(k UsageKey, used int64) { s.usage.put(k, used) }
 func (s *State) Used(k UsageKey) int64           { return s.usage[k] }
 
 // account is that of an organization; an empty one if nothing was loaded.
 func (s *State) account(id OrganizationID) *CertificationAccount {
-	return addOnce(s.accounts, id, CertificationAccount{})
+	return addOnce(&s.accounts, id, CertificationAccount{})
 }
 
 // AddAccount loads what certification knows of an organization.
@@ -179,29 +159,29 @@ func (s *State) AddAccount(id OrganizationID, a CertificationAccount) {
 
 // AddRegistrations loads how many registrations of a month were used.
 func (s *State) AddRegistrations(id OrganizationID, period Period, used int64) {
-	s.registrations[monthKey{id, period}] = used
+	s.registrations.put(monthKey{id, period}, used)
 }
 
 // AddArtifact returns the one object that stands for the artifact; its versions and certificates point to it.
-func (s *State) AddArtifact(a Artifact) *Artifact      { return addOnce(s.artifacts, a.ID, a) }
-func (s *State) AddArtifactVersion(v ArtifactVersion)  { addOnce(s.artifactVersions, v.ID, v) }
-func (s *State) AddCertificate(c Certificate)          { addOnce(s.certificates, c.PublicID, c) }
-func (s *State) AddContent(n ContentNeed, count int64) { s.contents[n] = count }
+func (s *State) AddArtifact(a Artifact) *Artifact      { return addOnce(&s.artifacts, a.ID, a) }
+func (s *State) AddArtifactVersion(v ArtifactVersion)  { addOnce(&s.artifactVersions, v.ID, v) }
+func (s *State) AddCertificate(c Certificate)          { addOnce(&s.certificates, c.PublicID, c) }
+func (s *State) AddContent(n ContentNeed, count int64) { s.contents.put(n, count) }
 
 // AddClaim loads that a claim of an Idempotency-Key still holds.
-func (s *State) AddClaim(c Claim) { s.claims[c] = true }
+func (s *State) AddClaim(c Claim) { s.claims.put(c, true) }
 
 // AddTitle loads the title of a version; erased titles are left out.
 func (s *State) AddTitle(id ArtifactVersionID, title Text) {
 	if title.Body != "" {
-		s.titles[id] = title
+		s.titles.put(id, title)
 	}
 }
 
 // AddName loads the name of an organization; an erased name is left out.
 func (s *State) AddName(id OrganizationID, name Text) {
 	if name.Body != "" {
-		s.names[id] = name
+		s.names.put(id, name)
 	}
 }
 
@@ -272,7 +252,7 @@ func (s *State) Apply(e *Event) error {
 		return fmt.Errorf("event %s has no body", e.ID)
 	}
 	if e.Type == OrganizationCreated {
-		s.organizations[e.Organization] = &Organization{ID: e.Organization, CreatedAt: e.OccurredAt}
+		s.organizations.put(e.Organization, &Organization{ID: e.Organization, CreatedAt: e.OccurredAt})
 	}
 	o := s.organizations[e.Organization]
 	if o == nil {

@@ -169,8 +169,10 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	if b.Version > d.Highest {
 		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, version.PublicID
 	}
-	s.usage[UsageKey{e.Organization, b.Period, CompanyID{}}]++
-	s.usage[UsageKey{e.Organization, b.Period, e.Company}]++
+	for _, company := range []CompanyID{{}, e.Company} {
+		key := UsageKey{e.Organization, b.Period, company}
+		s.usage.put(key, s.usage[key]+1)
+	}
 	return nil
 }
 

@@ -188,10 +188,9 @@ func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 
 // AddWebhookAccess loads that a destination is authorized for a company.
 func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
-	if s.authorized[company] == nil {
-		s.authorized[company] = map[WebhookID]bool{}
-	}
-	s.authorized[company][webhook] = true
+	destinations := s.authorized[company]
+	destinations.put(webhook, true)
+	s.authorized.put(company, destinations)
 }
 
 // CreateWebhook adds a destination. It receives nothing until it is authorized for a company.
@@ -362,10 +361,8 @@ func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	until := now.Add(c.Overlap)
 	c.Outcome = *known
 	c.Outcome.Secret, c.Outcome.PreviousSecret, c.Outcome.PreviousUntil, c.Outcome.UpdatedAt = c.secret, known.Secret, &until, now
-	return []Draft{{
-		Subject: c.Webhook.String(),
-		Body:    &WebhookSecretRotatedBody{WebhookID: c.Webhook, Secret: c.secret, PreviousUntil: until},
-	}}, nil
+	body := &WebhookSecretRotatedBody{WebhookID: c.Webhook, Secret: c.secret, PreviousUntil: until}
+	return []Draft{{Subject: c.Webhook.String(), Body: body}}, nil
 }
 
 // DisableWebhook is the service's own decision on a destination that cannot be delivered to.

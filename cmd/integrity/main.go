@@ -67,16 +67,11 @@ func (a *app) rootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(analysisChildCommand())
-	return root
-}
-
-// analysisChildCommand is what cmd/analyzer starts this program as; nobody else has a use for it.
-func analysisChildCommand() *cobra.Command {
-	return &cobra.Command{
+	root.AddCommand(&cobra.Command{ // what cmd/analyzer starts this program as; nobody else has a use for it
 		Use: analyzer.Command, Hidden: true, Args: cli.Arguments(0, 0),
 		Run: func(*cobra.Command, []string) { os.Exit(analyzer.Child()) },
-	}
+	})
+	return root
 }
 
 // versionCommand prints what integrity --version prints, or all of it as JSON.

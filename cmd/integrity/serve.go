@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -82,19 +83,10 @@ type service struct {
 	listener  net.Listener
 	database  *postgres.Server // nil where the database is someone else's
 	keys      atomic.Pointer[handlers.Keys]
-	shown     certificate
+	shown     atomic.Pointer[tls.Certificate]
 	ledger    *eventstore.Ledger
 	clock     *eventstore.Clock
 	primary   *cluster.Primary
-	commit    *pgxpool.Pool
-	read      *pgxpool.Pool
-	public    *pgxpool.Pool
-	scans     *pgxpool.Pool // of questions that may read much
-	wake      *pgxpool.Pool
-	queue     *pgxpool.Pool
-	stream    *pgxpool.Pool // nil: nothing is forwarded
-	replica   *pgxpool.Pool // nil without a replica
-	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
 	notifier  *eventstore.Notifier
 	store     *query.Store
@@ -111,6 +103,12 @@ type service struct {
 	analyzer  *analyzer.Analyzer
 	metrics   *ops.Metrics
 	traces    *ops.Traces // nil: nothing is traced
+
+	commit, read, public, queue, wake *pgxpool.Pool
+	scans                             *pgxpool.Pool // of questions that may read much
+	stream                            *pgxpool.Pool // nil: nothing is forwarded
+	replica                           *pgxpool.Pool // nil without a replica
+	watch                             *pgxpool.Pool // of those who look at the metrics
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
@@ -197,7 +195,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 
 // nameAddress reads the certificate and says what the service is called from outside.
 func (s *service) nameAddress(asDemo bool) error {
-	if err := s.shown.load(s.cfg); err != nil {
+	if err := s.loadCertificate(); err != nil {
 		return err
 	}
 	if err := s.cfg.DefaultBaseURL(s.listener.Addr()); err != nil {
@@ -260,7 +258,7 @@ func (s *service) drain(served <-chan error) {
 // checkHeads calls only a head that contradicts its log damage: restoring a backup loses what came after it.
 func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
 	err := history.CheckHeads(ctx, pool)
-	if contradicts := (history.HeadError{}); errors.As(err, &contradicts) {
+	if _, contradicts := errors.AsType[history.HeadError](err); contradicts {
 		return fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
 	}
 	return err
@@ -295,7 +293,11 @@ func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
 	served := make(chan error, 1)
 	if s.cfg.Encrypted() {
-		server.TLSConfig = s.shown.config()
+		server.TLSConfig = &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			NextProtos:     []string{"h2", "http/1.1"},
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.shown.Load(), nil },
+		}
 		go func() { served <- server.ServeTLS(s.listener, "", "") }()
 	} else {
 		go func() { served <- server.Serve(s.listener) }()
@@ -338,7 +340,7 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 			} else {
 				s.log.Info("read the key files again")
 			}
-			if err := s.shown.load(s.cfg); err != nil {
+			if err := s.loadCertificate(); err != nil {
 				s.log.Error("the certificate cannot be read; the one read before stays in use", "error", err)
 			}
 		}

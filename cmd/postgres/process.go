@@ -16,12 +16,11 @@ import (
 )
 
 type spawnConfig struct {
-	program   string
-	args      []string
-	account   account
-	dir       string
-	output    io.Writer
-	whenWeDie syscall.Signal
+	program, dir string
+	args         []string
+	account      account
+	output       io.Writer
+	whenWeDie    syscall.Signal
 }
 
 // child is a running program. err may be read once exited is closed.

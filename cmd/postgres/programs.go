@@ -44,18 +44,13 @@ func findPrograms(ctx context.Context, candidates []string) ([]programs, error) 
 		}
 		seen[dir] = true
 		out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output() //nolint:gosec // the directory comes from PATH or the operator
-		if err != nil {
-			continue
-		}
 		match := versionOutput.FindSubmatch(out)
-		if match == nil {
+		if err != nil || match == nil {
 			continue
 		}
-		major, err := strconv.Atoi(string(match[1]))
-		if err != nil {
-			continue
+		if major, err := strconv.Atoi(string(match[1])); err == nil {
+			found = append(found, programs{dir: dir, major: major})
 		}
-		found = append(found, programs{dir: dir, major: major})
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -84,9 +79,8 @@ func candidateDirs(ctx context.Context) []string {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
 	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql*/bin", "/usr/libexec/postgresql*"} {
-		if matches, err := filepath.Glob(pattern); err == nil {
-			dirs = append(dirs, matches...)
-		}
+		matches, _ := filepath.Glob(pattern) // fails for a malformed one alone
+		dirs = append(dirs, matches...)
 	}
 	return slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
 }

@@ -9,12 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// RestoreConfig says what to restore, and where to.
 type RestoreConfig struct {
 	Config
 	// From holds the backups and their archives.
@@ -101,24 +101,20 @@ func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
 	if len(all) == 0 {
 		return Backup{}, fmt.Errorf("%s holds no complete backup", dir)
 	}
-	reaches := func(b Backup) bool { return to.IsZero() || !to.Before(b.FinishedAt) }
-	var picked Backup
-	for _, b := range all {
+	for _, b := range slices.Backward(all) {
+		named := filepath.Base(b.Dir) == name
 		switch {
-		case name != "" && filepath.Base(b.Dir) == name && !reaches(b):
+		case name != "" && !named:
+		case to.IsZero() || !to.Before(b.FinishedAt):
+			return b, nil
+		case named:
 			return b, fmt.Errorf("the backup %s was finished at %s, after the time to restore", name, b.FinishedAt.Format(time.RFC3339Nano))
-		case (name == "" || filepath.Base(b.Dir) == name) && reaches(b):
-			picked = b
 		}
 	}
-	switch {
-	case picked.Dir != "":
-		return picked, nil
-	case name != "":
-		return picked, fmt.Errorf("%s holds no complete backup %s", dir, name)
-	default:
-		return picked, fmt.Errorf("the oldest backup in %s was finished at %s, after the time to restore", dir, all[0].FinishedAt.Format(time.RFC3339Nano))
+	if name != "" {
+		return Backup{}, fmt.Errorf("%s holds no complete backup %s", dir, name)
 	}
+	return Backup{}, fmt.Errorf("the oldest backup in %s was finished at %s, after the time to restore", dir, all[0].FinishedAt.Format(time.RFC3339Nano))
 }
 
 // unpack verifies the backup, and the archive up to its last segment where all of it is to be replayed, and copies the

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	_ "embed"
 	"maps"
 	"os"
 	"slices"
@@ -10,49 +11,21 @@ import (
 	"syscall"
 )
 
+//go:embed server.conf
+var serverConf string
+
 // arguments are the server's settings, on its command line so that they win over postgresql.conf.
 func arguments(l layout, cfg Config) []string {
 	settings := map[string]string{
-		"listen_addresses":        "",
-		"port":                    port,
-		"unix_socket_directories": `"` + strings.ReplaceAll(l.socket, `"`, `""`) + `"`,
-		"unix_socket_permissions": "0700",
-		"cluster_name":            "integrity",
-		"timezone":                "UTC",
-		"log_timezone":            "UTC",
-
-		// An acknowledged commit survives the loss of power.
-		"fsync":              "on",
-		"synchronous_commit": "on",
-		"full_page_writes":   "on",
-
-		// Settable only at a start; what becomes of the segments is settled while the server runs (archive.go).
-		"wal_level":    "replica",
-		"archive_mode": "on",
-
-		// Few full-page writes on a slow disk. Compressing them (pglz is all that every server has) costs more than they do.
-		"max_connections":            "100",
+		"port":                       port,
+		"unix_socket_directories":    quoted(l.socket),
 		"shared_buffers":             strconv.FormatInt(sharedBuffers(memoryLimit()), 10) + "MB",
-		"max_wal_size":               "2GB",
-		"checkpoint_timeout":         "15min",
-		"jit":                        "off",
-		"tcp_keepalives_idle":        "60",
 		"dynamic_shared_memory_type": sharedMemory(),
-
-		// No statement, no parameter and no key of a row gets into the log: errors go to the client alone (messages of
-		// level ERROR quote values, and DETAIL quotes rows).
-		"logging_collector":                 "off",
-		"log_destination":                   "stderr",
-		"log_line_prefix":                   "%m [%p] ",
-		"log_min_messages":                  "log",
-		"log_min_error_statement":           "panic",
-		"log_error_verbosity":               "terse",
-		"log_statement":                     "none",
-		"log_min_duration_statement":        "-1",
-		"log_parameter_max_length":          "0",
-		"log_parameter_max_length_on_error": "0",
-		"log_checkpoints":                   "off",
-		"lc_messages":                       "C",
+	}
+	for line := range strings.Lines(serverConf) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " = "); ok && name[0] != '#' {
+			settings[name] = strings.Trim(value, "'")
+		}
 	}
 	if cfg.Disposable {
 		maps.Copy(settings, map[string]string{"shared_buffers": "128MB", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "archive_mode": "off"})

@@ -161,7 +161,8 @@ func (o *Object) entry(name string) *entry {
 }
 
 // Problems lists what is wrong with the object and with the objects read from it: what the reading methods found, in
-// that order, then unknown and duplicate members. Where they are more than MaxProblems, the last entry says so.
+// that order, then unknown and duplicate members, by where each name first stands. Where they are more than
+// MaxProblems, the last entry says so.
 func (o *Object) Problems() []Problem {
 	r := o.report
 	list := append([]Problem(nil), r.problems...)

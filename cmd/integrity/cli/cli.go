@@ -31,7 +31,7 @@ func (a *App) Variable(name string) string {
 
 func TimeText(t time.Time) string { return evidence.FormatTime(t) }
 
-// timeOrNull is a timestamp that may not have come yet.
+// TimeOrNull is a timestamp that may not have come yet.
 func TimeOrNull(t *time.Time) *string {
 	if t == nil {
 		return nil
@@ -60,14 +60,12 @@ type App struct {
 }
 
 func exitCode(err error) int {
-	var no NegativeError
-	var refused *domain.Error
+	_, no := errors.AsType[NegativeError](err)
+	refused, isRefused := errors.AsType[*domain.Error](err)
 	switch {
 	case err == nil:
 		return ExitOK
-	case errors.As(err, &no):
-		return ExitNegative
-	case errors.As(err, &refused) && refused.Code != domain.TemporarilyUnavailable:
+	case no || isRefused && refused.Code != domain.TemporarilyUnavailable:
 		return ExitNegative
 	default:
 		return ExitFailed
@@ -89,7 +87,7 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// arguments says what a command line must look like.
+// Arguments says what a command line must look like.
 func Arguments(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -99,7 +97,7 @@ func Arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// require makes flags without which the command means nothing.
+// Require makes flags without which the command means nothing.
 func Require(c *cobra.Command, names ...string) {
 	for _, name := range names {
 		if err := c.MarkFlagRequired(name); err != nil {
@@ -108,7 +106,7 @@ func Require(c *cobra.Command, names ...string) {
 	}
 }
 
-// print writes v as indented JSON where asked for, else the text.
+// Print writes v as indented JSON where asked for, else the text.
 func (a *App) Print(asJSON bool, v any, text string) error {
 	if asJSON {
 		return WriteJSON(a.Out, v, "  ")
@@ -117,7 +115,7 @@ func (a *App) Print(asJSON bool, v any, text string) error {
 	return err
 }
 
-// writeJSON keeps <, > and & as they are: the output is for machines and people, not for HTML.
+// WriteJSON keeps <, > and & as they are: the output is for machines and people, not for HTML.
 func WriteJSON(w io.Writer, v any, indent string) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -130,7 +128,7 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// requestID names one run of a command in the history.
+// RequestID names one run of a command in the history.
 func (a *App) RequestID() string { return "cli-" + rand.Text() }
 
 // Run executes a command line of root and returns the exit code. What went wrong stands on Errs.
@@ -141,8 +139,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err != nil && err.Error() != "" {
 		_, _ = fmt.Fprintln(a.Errs, "integrity:", err)
-		var refused *domain.Error
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*domain.Error](err); ok {
 			for _, f := range refused.Fields {
 				_, _ = fmt.Fprintf(a.Errs, "  %s %s\n", f.Pointer, f.Message)
 			}

@@ -2,6 +2,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,9 @@ import (
 )
 
 const (
-	// patience is how long to wait for another command, or another server, to leave the data directory.
+	// Patience is how long to wait for another command, or another server, to leave the data directory.
 	Patience = 60 * time.Second
-	// closing is how long a command may take to finish what the ledger has accepted.
+	// Closing is how long a command may take to finish what the ledger has accepted.
 	Closing = 30 * time.Second
 )
 
@@ -38,6 +39,7 @@ type Opened struct {
 	Read         *pgxpool.Pool
 	Installation eventstore.Installation
 	URL          string
+	Config       *config.Config // that the command was given
 }
 
 // WithServer gives do the embedded PostgreSQL: that of a running service, or one that runs for as long as do does.
@@ -86,7 +88,7 @@ func withSchema(ctx context.Context, url string, migrate bool, do func(url strin
 	return do(url)
 }
 
-// withLedger opens the ledger for one operator's command.
+// With opens the ledger for one operator's command.
 func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error) error {
 	cfg, err := config.Load(a, c)
 	if err != nil {
@@ -99,7 +101,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 	ctx := c.Context()
 	log := a.WarnLog()
 	return WithDatabase(ctx, a, cfg, log, c.CommandPath(), false, func(url string) (err error) {
-		l := &Opened{URL: url}
+		l := &Opened{URL: url, Config: &cfg}
 		if l.Installation, err = Ensure(ctx, a, url, cfg); err != nil {
 			return err
 		}
@@ -134,13 +136,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 // Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in
 // every signed record and can never change, so it must not become a loopback address by default.
 func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eventstore.Installation, error) {
-	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now}
-	if settings.Issuer == "" {
-		settings.Issuer = cfg.BaseURL
-	}
-	if settings.Issuer == "" {
-		settings.Issuer = "http://" + cfg.Listen
-	}
+	settings := eventstore.Settings{Issuer: cmp.Or(cfg.Issuer, cfg.BaseURL, "http://"+cfg.Listen), Shards: cfg.Shards, Now: a.Now}
 	shards, err := existingShards(ctx, url)
 	switch {
 	case err != nil:
@@ -166,12 +162,12 @@ func existingShards(ctx context.Context, url string) (shards int, err error) {
 	return shards, nil
 }
 
-// operator is the cause of what a command changes.
+// Origin is that of what an operator's command changes.
 func Origin(a *cli.App, organization domain.OrganizationID) domain.Origin {
 	return domain.Origin{Organization: organization, Actor: domain.OperatorActor, RequestID: a.RequestID()}
 }
 
-// clock is what a ledger dates by.
+// Clock is what a ledger dates by.
 func Clock(a *cli.App, cfg config.Config) *eventstore.Clock {
 	return eventstore.NewClock(eventstore.ClockConfig{Now: a.Now, Monotonic: sinceBoot(), Tolerance: cfg.ClockTolerance})
 }
@@ -179,24 +175,20 @@ func Clock(a *cli.App, cfg config.Config) *eventstore.Clock {
 // sinceBoot is the time since the machine was started, which no one can set and which goes on while the machine is
 // suspended. Nil where the kernel does not tell it.
 func sinceBoot() func() time.Duration {
-	read := func() (time.Duration, error) {
-		var at unix.Timespec
-		err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &at)
-		return time.Duration(at.Nano()), err
-	}
-	if _, err := read(); err != nil {
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, new(unix.Timespec)) != nil {
 		return nil
 	}
 	return func() time.Duration {
-		at, _ := read() // it has answered before
-		return at
+		var at unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &at) // it has answered before
+		return time.Duration(at.Nano())
 	}
 }
 
 const (
-	// ownFiles are what the process has open besides connections: keys, uploads, log, listeners.
+	// OwnFiles are what the process has open besides connections: keys, uploads, log, listeners.
 	OwnFiles = 128
-	// fewClients is how many clients a service should be able to hold at once: readers of the feed wait up to 25 s each.
+	// FewClients is how many clients a service should be able to hold at once: readers of the feed wait up to 25 s each.
 	FewClients = 1024
 )
 
@@ -222,13 +214,6 @@ func OpenFiles() (uint64, error) {
 // RaiseFiles is what an operator does about a low limit.
 const RaiseFiles = "raise it: LimitNOFILE=65536 in the unit, ulimits in a container, ulimit -n in a shell"
 
-const (
-	// wakeConns are those of eventstore.NotifyPool.
-	wakeConns = 2
-	// watchConns is that of those who look at the metrics.
-	watchConns = 1
-)
-
 // Connections of one process; the embedded PostgreSQL has a hundred.
 const (
 	ReadConns   = 16
@@ -239,4 +224,6 @@ const (
 	LogConns    = 3 // that write the transparency tree
 	ProofConns  = 4 // that read it
 	probeConns  = 1 // that /readyz asks
+	wakeConns   = 2 // of eventstore.NotifyPool
+	watchConns  = 1 // of those who look at the metrics
 )

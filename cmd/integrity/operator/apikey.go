@@ -105,29 +105,26 @@ func (v *verb) keyLimits(to *domain.CreateKey) {
 	source := v.Flags().String("source", "", "the only source that the key may declare (default: any)")
 	network := v.Flags().String("network", "", "network (CIDR) or address that the key's requests must come from (default: any)")
 	step := v.Flags().Int32("max-version-step", 0, "how far a new version may be above the document's highest (default: any)")
-	v.check(func() error {
-		if v.Flags().Changed("source") {
-			if to.Source = source; !domain.ValidReference(*source) {
-				return fmt.Errorf("--source: it %s", domain.ReferenceRule)
-			}
+	given := v.Flags().Changed
+	v.must("--source: it "+domain.ReferenceRule, func() bool { return !given("source") || domain.ValidReference(*source) })
+	v.must("--max-version-step must be a whole number of at least 1", func() bool { return !given("max-version-step") || *step >= 1 })
+	v.check(func() (err error) {
+		if given("source") {
+			to.Source = source
 		}
-		if v.Flags().Changed("network") {
-			canonical, err := domain.ParseNetwork(*network)
-			if err != nil {
+		if given("max-version-step") {
+			to.MaxVersionStep = step
+		}
+		if given("network") {
+			if *network, err = domain.ParseNetwork(*network); err != nil {
 				return fmt.Errorf("--network: %w", err)
 			}
-			to.Network = &canonical
-		}
-		if v.Flags().Changed("max-version-step") {
-			if to.MaxVersionStep = step; *step < 1 {
-				return errors.New("--max-version-step must be a whole number of at least 1")
-			}
+			to.Network = network
 		}
 		return nil
 	})
 }
 
-// scopes adds the flag of that name.
 func (v *verb) scopes(to *[]domain.Scope, unless []string, usage string) {
 	texts := v.Flags().StringSlice("scopes", unless, usage)
 	v.check(func() error {
@@ -144,7 +141,6 @@ func (v *verb) scopes(to *[]domain.Scope, unless []string, usage string) {
 	})
 }
 
-// lifetime adds the flag --expires.
 func (v *verb) lifetime(to *time.Duration, usage string) {
 	text := v.Flags().String("expires", "365d", usage)
 	v.check(func() (err error) {
@@ -203,13 +199,10 @@ func (a *app) keyRotateCommand() *cobra.Command {
 			return err
 		}
 		view := RotationView{
-			KeyView: a.viewKey(query.UsedKey{APIKey: c.Outcome.Key}), GrantedTo: make([]string, len(c.Outcome.Granted)),
+			KeyView: a.viewKey(query.UsedKey{APIKey: c.Outcome.Key}), GrantedTo: texts(c.Outcome.Granted),
 			FormerKey: a.viewKey(query.UsedKey{APIKey: c.Outcome.Former, LastUsedAt: key.LastUsedAt}),
 		}
 		view.Key = text
-		for i, company := range c.Outcome.Granted {
-			view.GrantedTo[i] = company.String()
-		}
 		grants := fmt.Sprintf("%d grants were copied\n", len(view.GrantedTo))
 		if !rotate.CopyGrants {
 			grants = "no grant was copied: integrity key grant " + view.ID + " --company REFERENCE\n"

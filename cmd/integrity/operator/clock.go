@@ -13,10 +13,6 @@ import (
 	"integrityledger/eventstore"
 )
 
-func (a *app) clockCommand() *cobra.Command {
-	return cli.Group("clock", "Take a ledger back that a wrong clock has dated in the future", a.clockResetCommand())
-}
-
 type ClockResetView struct {
 	Shard         int      `json:"shard"`
 	From          string   `json:"from"`
@@ -24,9 +20,9 @@ type ClockResetView struct {
 	Organizations []string `json:"organizations"`
 }
 
-func (a *app) clockResetCommand() *cobra.Command {
+func (a *app) clockCommand() *cobra.Command {
 	v := a.ledgerVerb("clock reset")
-	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+	return cli.Group("clock", "Take a ledger back that a wrong clock has dated in the future", v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		resets := []ClockResetView{}
 		var text strings.Builder
 		requestID := a.RequestID()
@@ -38,10 +34,7 @@ func (a *app) clockResetCommand() *cobra.Command {
 			if err != nil {
 				return errors.Join(fmt.Errorf("shard %d is left as it was: %w", shard, err), v.print(resets, text.String()))
 			}
-			view := ClockResetView{Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To), Organizations: []string{}}
-			for _, o := range reset.Organizations {
-				view.Organizations = append(view.Organizations, o.String())
-			}
+			view := ClockResetView{Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To), Organizations: texts(reset.Organizations)}
 			resets = append(resets, view)
 			fmt.Fprintf(&text, "shard %d: from %s back to %s, in %d organizations\n", shard, view.From, view.To, len(view.Organizations))
 		}
@@ -49,5 +42,5 @@ func (a *app) clockResetCommand() *cobra.Command {
 			return errors.Join(v.print(resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""))
 		}
 		return v.print(resets, text.String())
-	})
+	}))
 }

@@ -44,9 +44,6 @@ func Commands(shared *cli.App) []*cobra.Command {
 	}
 }
 
-// MigrateCommand brings the schema to its newest form.
-func MigrateCommand(a *cli.App) *cobra.Command { return (&app{a}).migrateCommand() }
-
 // help is what the commands are called, and what --help says of them.
 //
 //go:embed help.txt
@@ -130,7 +127,6 @@ func (v *verb) onDatabase(migrate bool, do func(ctx context.Context, cfg *config
 	})
 }
 
-// onLedger makes the command work on the ledger.
 func (v *verb) onLedger(do func(ctx context.Context, l *ledger.Opened) error) *cobra.Command {
 	return v.runs(func() error { return ledger.With(v.app.App, v.Command, do) })
 }
@@ -225,6 +221,15 @@ func (v *verb) changes(ctx context.Context, l *ledger.Opened, c domain.Command, 
 		return err
 	}
 	return v.show(outcome())
+}
+
+// texts shows ids or scopes.
+func texts[T any](all []T) []string {
+	texts := make([]string, len(all))
+	for i, one := range all {
+		texts[i] = fmt.Sprint(one)
+	}
+	return texts
 }
 
 // showAll writes {name: [...]} with --json, else a line for each.

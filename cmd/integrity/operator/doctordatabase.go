@@ -83,7 +83,7 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 
 // remedy is for an error that kept the doctor from looking: nothing is known of what it was to look at.
 func remedy(err error) string {
-	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "42501" {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "42501" {
 		return "grant the role of the URL what it lacks, and ask again: this was not looked at"
 	}
 	return "mend this, and ask again: this was not looked at"
@@ -330,8 +330,9 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 		return err
 	}
 	defer pool.Close()
-	switch err, contradicts := history.CheckHeads(ctx, pool), (history.HeadError{}); {
-	case errors.As(err, &contradicts):
+	err = history.CheckHeads(ctx, pool)
+	switch _, contradicts := errors.AsType[history.HeadError](err); {
+	case contradicts:
 		d.fail(check, err.Error(), "stop the service and restore a backup: the database was changed behind its back")
 	case err != nil:
 		d.fail(check, err.Error(), remedy(err))

@@ -20,7 +20,6 @@ import (
 	"integrityledger/projections/query"
 )
 
-// MemberView is a membership as JSON shows it.
 type MemberView struct {
 	ID             string `json:"id"`
 	OrganizationID string `json:"organizationId"`
@@ -61,7 +60,6 @@ func readMember(text string) (id domain.MemberID, email string, err error) {
 	return id, "", err
 }
 
-// email adds the flag of that name.
 func (v *verb) email() *string { return v.Flags().String("email", "", "address of the member") }
 
 func checkEmail(text string) error {
@@ -86,7 +84,6 @@ func (v *verb) member() (id *domain.MemberID, email *string) {
 	return id, email
 }
 
-// role adds the flag of that name.
 func (v *verb) role() *domain.Role {
 	var role domain.Role
 	v.Flags().StringVar((*string)(&role), "role", "", fmt.Sprintf("one of %v", domain.Roles()))
@@ -121,7 +118,6 @@ func (a *app) memberChangeCommand(name string, status *domain.MemberStatus) *cob
 	})
 }
 
-// LinkView is a link to an OAuth subject.
 type LinkView struct{ wire.OAuthLink }
 
 func (a *app) viewLink(l domain.OAuthLink) LinkView {
@@ -146,31 +142,21 @@ func (a *app) memberLinkCommand() *cobra.Command {
 	config.AddFlags(v.Command, "BASE_URL", "OAUTH_ISSUER", "OAUTH_CLIENT_ID")
 	member, email := v.member()
 	start := domain.StartLink{}
-	v.scopes(&start.Scopes, scopeTexts(domain.OAuthScopes()), "what can be consented to, separated by commas")
-	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
-		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
-			start.Origin, start.Member, start.Email = ledger.Origin(a.App, *organization), *member, *email
-			c, code := domain.NewStartLink(start, a.Now())
-			if err := l.Do(ctx, c); err != nil {
-				return err
-			}
-			view := wire.StartedLink{OAuthLink: a.viewLink(c.Outcome).OAuthLink, Code: code}
-			text := fmt.Sprintf("%s  until %s\n%s\n", view.ID, view.ExpiresAt, code)
-			if cfg.BaseURL != "" && cfg.OAuthClientID != "" {
-				address := handlers.LinkURL(cfg.BaseURL, code)
-				view.URL, text = &address, text+address+"\n"
-			}
-			return v.print(view, text)
-		})
+	v.scopes(&start.Scopes, texts(domain.OAuthScopes()), "what can be consented to, separated by commas")
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		start.Origin, start.Member, start.Email = ledger.Origin(a.App, *organization), *member, *email
+		c, code := domain.NewStartLink(start, a.Now())
+		if err := l.Do(ctx, c); err != nil {
+			return err
+		}
+		view := wire.StartedLink{OAuthLink: a.viewLink(c.Outcome).OAuthLink, Code: code}
+		text := fmt.Sprintf("%s  until %s\n%s\n", view.ID, view.ExpiresAt, code)
+		if l.Config.BaseURL != "" && l.Config.OAuthClientID != "" {
+			address := handlers.LinkURL(l.Config.BaseURL, code)
+			view.URL, text = &address, text+address+"\n"
+		}
+		return v.print(view, text)
 	})
-}
-
-func scopeTexts(scopes []domain.Scope) []string {
-	texts := make([]string, len(scopes))
-	for i, scope := range scopes {
-		texts[i] = string(scope)
-	}
-	return texts
 }
 
 // linksShown is how many links of an organization are listed, the newest.

@@ -13,7 +13,9 @@ import (
 	"integrityledger/migrations"
 )
 
-func (a *app) migrateCommand() *cobra.Command {
+// MigrateCommand brings the schema to its newest form.
+func MigrateCommand(shared *cli.App) *cobra.Command {
+	a := &app{shared}
 	v := a.verb("migrate", "DATABASE_URL", "DATA_DIR", "BASE_URL", "ISSUER", "SHARDS")
 	return v.onDatabase(true, func(ctx context.Context, cfg *config.Config, url string) error {
 		in, err := ledger.Ensure(ctx, a.App, url, *cfg)

@@ -34,7 +34,6 @@ type differenceView struct {
 	Columns    []string                   `json:"columns"`
 }
 
-// rebuiltView is what came of a rebuild.
 type rebuiltView struct {
 	Shards          int     `json:"shards"`
 	Events          int64   `json:"events"`
@@ -150,19 +149,15 @@ func (v *rebuiltView) print(w io.Writer, asJSON, check bool) error {
 	if asJSON {
 		return cli.WriteJSON(w, v, "")
 	}
-	again := ""
+	again, mended := "", ""
 	if v.Resumed > 0 {
 		again = fmt.Sprintf(" (%d more by the command that was interrupted)", v.Resumed)
 	}
-	_, err := fmt.Fprintf(w, "%d events replayed%s in %s, %.0f/s; %d rows differ", v.Events, again,
-		(time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond, v.Differences)
-	switch {
-	case err != nil:
-	case check || v.Differences == 0:
-		_, err = fmt.Fprintln(w)
-	default:
-		_, err = fmt.Fprintf(w, ", %d were replaced; writers waited for %.0f ms at most\n", v.Mended, v.LongestPauseMs)
+	if !check && v.Differences > 0 {
+		mended = fmt.Sprintf(", %d were replaced; writers waited for %.0f ms at most", v.Mended, v.LongestPauseMs)
 	}
+	_, err := fmt.Fprintf(w, "%d events replayed%s in %s, %.0f/s; %d rows differ%s\n", v.Events, again,
+		(time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond, v.Differences, mended)
 	return err
 }
 
@@ -196,11 +191,7 @@ func drawn(bar *progressbar.ProgressBar) func(shard domain.Shard, events, of int
 
 // programHash names this very program: another one may project otherwise.
 func programHash() (string, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find this program: %w", err)
-	}
-	f, err := os.Open(path)
+	f, err := os.Open("/proc/self/exe") // also where its file was replaced since
 	if err != nil {
 		return "", fmt.Errorf("read this program: %w", err)
 	}

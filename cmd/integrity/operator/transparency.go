@@ -23,7 +23,6 @@ func (a *app) logCommand() *cobra.Command {
 		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand())
 }
 
-// LogStatusView is how far the log has come.
 type LogStatusView struct {
 	Events     int64            `json:"events"`
 	Leaves     int64            `json:"leaves"`
@@ -82,43 +81,39 @@ func (a *app) logResumeCommand() *cobra.Command {
 	fork := v.Flags().Bool("fork", false, "go on although published leaves were lost")
 	stage := v.Flags().Bool("stage", false, "with --fork: make the log key that the fork needs, and go on later")
 	v.MarkFlagsMutuallyExclusive("stage", "published")
-	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
-		if *published == "" && !*fork {
-			return errors.New("--published FILE or --fork must be given; see integrity log resume --help")
-		}
+	v.must("--published FILE or --fork must be given; see integrity log resume --help", func() bool { return *published != "" || *fork })
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		if *stage {
-			return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error { return a.stageFork(ctx, cfg, l) })
+			return a.stageFork(ctx, l)
 		}
-		trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
+		trusted, err := keyfiles.ReadTrusted(l.Config.TrustedKeysPath())
 		if err != nil {
 			return err
 		}
-		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
-			name := transparency.LogName(l.Installation.Issuer)
-			known, err := publishedCheckpoint(*published, name, trusted)
-			if err != nil {
-				return err
-			}
-			signer, noKey := cfg.LogSource().LogSigner(name, trusted)
-			others, err := knownLogKeys(cfg)
-			if err != nil {
-				return err
-			}
-			size, lost, err := transparency.Resume(ctx, l.Read, transparency.Resumption{
-				Published: known, Fork: *fork, Signer: signer, Keys: others.named(name),
-			})
-			switch {
-			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder):
-				return cli.NegativeError(err.Error())
-			case errors.Is(err, transparency.ErrSameKey):
-				return cli.NegativeError(strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>"))
-			case err != nil:
-				return err
-			case lost:
-				return v.print(nil, fmt.Sprintf("the tree goes on from %d leaves as ANOTHER HISTORY than the published one, under the log key %s\n", size, signer.KeyHash))
-			}
-			return v.print(nil, fmt.Sprintf("nothing that was published is lost: the tree goes on from %d leaves\n", size))
+		name := transparency.LogName(l.Installation.Issuer)
+		known, err := publishedCheckpoint(*published, name, trusted)
+		if err != nil {
+			return err
+		}
+		signer, noKey := l.Config.LogSource().LogSigner(name, trusted)
+		others, err := knownLogKeys(l.Config)
+		if err != nil {
+			return err
+		}
+		size, lost, err := transparency.Resume(ctx, l.Read, transparency.Resumption{
+			Published: known, Fork: *fork, Signer: signer, Keys: others.named(name),
 		})
+		switch {
+		case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder):
+			return cli.NegativeError(err.Error())
+		case errors.Is(err, transparency.ErrSameKey):
+			return cli.NegativeError(strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>"))
+		case err != nil:
+			return err
+		case lost:
+			return v.print(nil, fmt.Sprintf("the tree goes on from %d leaves as ANOTHER HISTORY than the published one, under the log key %s\n", size, signer.KeyHash))
+		}
+		return v.print(nil, fmt.Sprintf("nothing that was published is lost: the tree goes on from %d leaves\n", size))
 	})
 }
 
@@ -143,10 +138,10 @@ func publishedCheckpoint(file, name string, trusted *evidence.TrustedKeys) (*evi
 
 // stageFork makes the log key of a fork and has it trusted. The database knows of the key before any file holds it, so a
 // staged key that the database does not know of was not made now.
-func (a *app) stageFork(ctx context.Context, cfg *config.Config, l *ledger.Opened) error {
+func (a *app) stageFork(ctx context.Context, l *ledger.Opened) error {
 	name := transparency.LogName(l.Installation.Issuer)
 	var key evidence.LogKey
-	err := cfg.LogSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+	err := l.Config.LogSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
 		next, err := keyfiles.ReadSigner(f.Next)
 		if err != nil {
 			return nil, err

@@ -117,44 +117,40 @@ func newSample(now time.Time, families []*dto.MetricFamily) sample {
 	latency, group := map[float64]float64{}, map[float64]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			label := func(name string) string {
-				for _, l := range m.GetLabel() {
-					if l.GetName() == name {
-						return l.GetValue()
-					}
-				}
-				return ""
+			label := map[string]string{}
+			for _, l := range m.GetLabel() {
+				label[l.GetName()] = l.GetValue()
 			}
 			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			switch f.GetName() {
 			case "integrity_http_request_duration_seconds":
-				s.Requests[label("status")[:1]+"xx"] += float64(m.GetHistogram().GetSampleCount())
-				if route := label("route"); strings.HasPrefix(route, "/api/") && route != "/api/v1/integrity/changes" {
+				s.Requests[label["status"][:1]+"xx"] += float64(m.GetHistogram().GetSampleCount())
+				if route := label["route"]; strings.HasPrefix(route, "/api/") && route != "/api/v1/integrity/changes" {
 					addBuckets(latency, m.GetHistogram())
 				}
 			case "integrity_group_duration_seconds":
 				s.Groups = float64(m.GetHistogram().GetSampleCount())
 				addBuckets(group, m.GetHistogram())
 			case "integrity_events_total":
-				s.Events[label("type")] = value
+				s.Events[label["type"]] = value
 			case "integrity_queue_commands":
-				s.Queue[label("shard")] = value
+				s.Queue[label["shard"]] = value
 			case "integrity_consumer_lag_events":
-				s.Lag[label("consumer")+" "+label("shard")] = value
+				s.Lag[label["consumer"]+" "+label["shard"]] = value
 			case "integrity_transparency_lag_events":
 				s.Lag["transparency log"] = value
 			case "integrity_outbox_deliveries":
-				s.Outbox[label("shard")] = value
+				s.Outbox[label["shard"]] = value
 			case "integrity_outbox_oldest_due_seconds":
 				s.OutboxAge = max(s.OutboxAge, value)
 			case "integrity_mail_oldest_due_seconds":
 				s.MailAge = max(s.MailAge, value)
 			case "integrity_webhook_deliveries_total":
-				s.Deliveries[label("outcome")] = value
+				s.Deliveries[label["outcome"]] = value
 			case "integrity_table_bytes":
-				s.Tables[label("table")] = value
+				s.Tables[label["table"]] = value
 			case "integrity_pool_acquired_connections":
-				s.Pools[label("pool")] = value
+				s.Pools[label["pool"]] = value
 			case "integrity_waiting_readers":
 				s.Readers = value
 			case "integrity_signing_key_trusted":
@@ -170,10 +166,9 @@ func newSample(now time.Time, families []*dto.MetricFamily) sample {
 
 func addBuckets(to map[float64]float64, h *dto.Histogram) {
 	for _, b := range h.GetBucket() {
-		if math.IsInf(b.GetUpperBound(), 1) {
-			continue
+		if !math.IsInf(b.GetUpperBound(), 1) {
+			to[b.GetUpperBound()] += float64(b.GetCumulativeCount())
 		}
-		to[b.GetUpperBound()] += float64(b.GetCumulativeCount())
 	}
 	// The last bucket, which holds all, is gathered at times only.
 	to[math.Inf(1)] += float64(h.GetSampleCount())

@@ -25,8 +25,8 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// Metrics counts what a process does. Its methods are given to those who do it;
-// they are safe for concurrent use and do not wait.
+// Metrics counts what a process does. Its methods are given to those who do it, who call them for each request, group,
+// delivery and mail; they are safe for concurrent use and do not wait.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -79,7 +79,6 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Request hears of each request.
 func (m *Metrics) Request(o handlers.Observation) {
 	m.requests.WithLabelValues(o.Route, o.Method, statusText(o.Status)).Observe(o.Duration.Seconds())
 	if o.Code != "" {
@@ -87,7 +86,6 @@ func (m *Metrics) Request(o handlers.Observation) {
 	}
 }
 
-// Group hears of each transaction of commands.
 func (m *Metrics) Group(r eventstore.GroupReport) {
 	m.groups.WithLabelValues(shardText(r.Shard), string(r.Outcome)).Inc()
 	if r.Outcome != eventstore.GroupSplit { // its halves are counted by themselves
@@ -102,19 +100,16 @@ func (m *Metrics) Group(r eventstore.GroupReport) {
 		m.events.WithLabelValues(string(name)).Add(float64(n))
 	}
 	for _, err := range r.Refused {
-		var refused *domain.Error
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*domain.Error](err); ok {
 			m.refusals.WithLabelValues(string(refused.Code)).Inc()
 		}
 	}
 }
 
-// Delivery hears what came of webhook deliveries.
 func (m *Metrics) Delivery(outcome string, deliveries int) {
 	m.deliveries.WithLabelValues(outcome).Add(float64(deliveries))
 }
 
-// Mail hears what came of mails.
 func (m *Metrics) Mail(outcome string, mails int) {
 	m.mails.WithLabelValues(outcome).Add(float64(mails))
 }

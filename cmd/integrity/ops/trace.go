@@ -23,8 +23,6 @@ type Traces struct {
 	provider *sdktrace.TracerProvider
 }
 
-const tracerName = "integrityledger"
-
 // groupLinks is how many requests a group's span can be linked to: all of a group.
 const groupLinks = 256
 
@@ -72,7 +70,7 @@ func (t *Traces) Tracer() trace.Tracer {
 	if t == nil {
 		return nil
 	}
-	return t.provider.Tracer(tracerName)
+	return t.provider.Tracer("integrityledger")
 }
 
 // Traced is a pool like the given one, which it replaces before anybody has used it, whose statements are spans of the
@@ -91,7 +89,6 @@ func (t *Traces) Traced(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool,
 	return traced, nil
 }
 
-// Close sends what is left.
 func (t *Traces) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
