@@ -86,7 +86,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 	case errors.Is(err, cluster.ErrUnknown):
 		report.Outcome = GroupUnknown
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
-		answerAll(items, unknownOutcome())
+		answerAll(items, errUnknownOutcome)
 	case disagree:
 		report.Outcome = GroupClocks
 		l.Clock.refuse(clocks.Cause)
@@ -100,7 +100,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 		l.commit(held, shard, items[half:], decided)
 	case errors.Is(err, errPoison):
 		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.CommandOrigin().RequestID, "error", cluster.Loggable(err))
-		answerAll(items, internal())
+		answerAll(items, errInternal)
 	default:
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
 		answerAll(items, domain.Unavailable("The database did not take the change; send the request again."))
@@ -249,7 +249,7 @@ func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error)
 	defer func() {
 		if p := recover(); p != nil {
 			l.Log.Error("panic in a decision", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "stack", string(debug.Stack()))
-			err = internal()
+			err = errInternal
 		}
 	}()
 	if at, ok := domain.DatedAt(c); ok {
@@ -261,7 +261,7 @@ func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error)
 	drafts, err = g.state.Decide(c, g.now)
 	if _, refused := errors.AsType[*domain.Error](err); err != nil && !refused {
 		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "error", err)
-		err = internal()
+		err = errInternal
 	}
 	return drafts, err
 }
@@ -325,10 +325,6 @@ func retryable(err error) bool {
 	}
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)
 	return !refused || slices.Contains([]string{"40001", "40P01", "25P03", cluster.ReadOnly}, pgErr.Code) || strings.HasPrefix(pgErr.Code, "57P")
-}
-
-func internal() *domain.Error {
-	return domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
 }
 
 // A row is inserted beside its shard's head, here and wherever rows come from arrays. On Citus, a SELECT that names no

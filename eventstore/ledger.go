@@ -118,7 +118,7 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 	case <-s.done:
 		return s.answers
 	case <-ctx.Done():
-		return slices.Repeat([]Answer{{Err: unknownOutcome()}}, len(commands))
+		return slices.Repeat([]Answer{{Err: errUnknownOutcome}}, len(commands))
 	}
 }
 
@@ -153,7 +153,7 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, shuttingDown()
+		return nil, errShuttingDown
 	}
 	q := l.shards[shard]
 	if q == nil {
@@ -175,16 +175,14 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 		err := l.connect(&held)
 		group := q.take(l.GroupWeight)
 		next := sync.OnceFunc(q.turn.Unlock)
-		if err != nil {
+		switch {
+		case err != nil:
 			l.Log.Error("no database connection for a group", "shard", shard, "commands", len(group), "error", err)
 			answerAll(group, domain.Unavailable("The database cannot be reached; send the request again."))
 			if l.Observe != nil {
 				l.Observe(GroupReport{Shard: shard, Commands: len(group), Outcome: GroupFailed})
 			}
-			next()
-			continue
-		}
-		if len(group) > 0 {
+		case len(group) > 0:
 			l.commit(&held, shard, group, next)
 		}
 		next()
@@ -204,9 +202,11 @@ func answerAll(group []item, err error) {
 	}
 }
 
-func unknownOutcome() *domain.Error {
-	return domain.Unavailable("Whether this was committed is not known: look the identity up, then send the very same request again.")
-}
+var (
+	errUnknownOutcome = domain.Unavailable("Whether this was committed is not known: look the identity up, then send the very same request again.")
+	errShuttingDown   = domain.Unavailable("The service is shutting down; send the request again.")
+	errInternal       = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
+)
 
 // GroupOutcome is how a transaction of commands ended.
 type GroupOutcome string

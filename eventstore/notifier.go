@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -145,16 +147,13 @@ func (w *Notifier) notify() {
 		case <-w.told:
 		}
 		w.mu.Lock()
-		shards := make([]int32, 0, len(w.dirty))
-		for shard := range w.dirty {
-			shards = append(shards, int32(shard))
-		}
+		shards := slices.Collect(maps.Keys(w.dirty))
 		clear(w.dirty)
 		w.mu.Unlock()
 		if _, err := w.Pool.Exec(w.running, "SELECT pg_notify($1, n::text) FROM unnest($2::int[]) AS n", channel, shards); err != nil && w.running.Err() == nil {
 			w.Log.Warn("waiting readers could not be woken; they look every second", "error", cluster.Loggable(err))
 			for _, shard := range shards { // those of this process at least
-				w.kick(domain.Shard(shard))
+				w.kick(shard)
 			}
 		}
 		select {

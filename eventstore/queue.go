@@ -84,10 +84,6 @@ func QueueFull() *domain.Error {
 	return domain.Unavailable("Too many requests are waiting to be committed; send the request again.")
 }
 
-func shuttingDown() *domain.Error {
-	return domain.Unavailable("The service is shutting down; send the request again.")
-}
-
 // admit takes up to n places for an organization and returns how many.
 func (q *queue) admit(organization domain.OrganizationID, n int) (int, error) {
 	q.mu.Lock()
@@ -97,7 +93,7 @@ func (q *queue) admit(organization domain.OrganizationID, n int) (int, error) {
 
 func (q *queue) hold(organization domain.OrganizationID, n int) (int, error) {
 	if q.closed {
-		return 0, shuttingDown()
+		return 0, errShuttingDown
 	}
 	held, free := q.held[organization], q.capacity-q.taken
 	admitted := max(0, min(n, q.capacity/4-held, (free-held+1)/2))
@@ -132,7 +128,7 @@ func (q *queue) put(it item, admitted bool) error {
 	switch {
 	case admitted && q.closed:
 		q.free(organization, 1)
-		return shuttingDown()
+		return errShuttingDown
 	case !admitted:
 		if n, err := q.hold(organization, 1); err != nil {
 			return err

@@ -131,7 +131,7 @@ func (p *tab) accessible(axe, scheme string) {
 	if axe == "" {
 		return
 	}
-	const found = `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(found =>
+	const found = `axe.run(document, {resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(found =>
 		found.violations.map(v => v.impact + " " + v.id + ": " + v.help + "\n" + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`
 	p.scheme(scheme)
 	p.do(chromedp.Evaluate[chromedp.Void](axe))

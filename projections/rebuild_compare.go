@@ -63,9 +63,6 @@ func (t table) columns(before, after string) string {
 	return strings.Join(parts, ", ")
 }
 
-// qualified names columns of the rebuilt row r, because the list of keys has columns of the same names.
-func qualified(columns string) string { return "r." + strings.ReplaceAll(columns, ", ", ", r.") }
-
 // compare finds the rows of a projection that differ, one range of keys after the other, and repairs each range before
 // it continues.
 func (w *rebuilding) compare(ctx context.Context, t table) error {
@@ -271,9 +268,9 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 			t.live, keys, strings.Join(equal, " AND ")), args...); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO %[1]s (%[2]s) SELECT %[3]s FROM %[4]s
-			JOIN LATERAL (SELECT %[2]s FROM %[5]s t WHERE t.shard = $1 AND %[6]s OFFSET 0) r ON true`,
-			t.live, t.all, qualified(t.all), keys, t.rebuilt, strings.Join(equal, " AND ")), args...)
+		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO %[1]s (%[2]s) SELECT r.* FROM %[3]s
+			JOIN LATERAL (SELECT %[2]s FROM %[4]s t WHERE t.shard = $1 AND %[5]s OFFSET 0) r ON true`,
+			t.live, t.all, keys, t.rebuilt, strings.Join(equal, " AND ")), args...)
 		return err
 	})
 	if !locked.IsZero() {

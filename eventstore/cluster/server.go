@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,49 +70,36 @@ func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
 	}
 	const question = `SELECT pg_backend_pid() = $1, EXISTS (SELECT FROM pg_locks
 		WHERE locktype = 'advisory' AND pid = $1 AND classid::bigint = $2 AND objid::bigint = $1 AND objsubid = 2)`
+	look := func(from *pgx.Conn) (met, held bool, err error) {
+		err = from.QueryRow(ctx, question, holder, class).Scan(&met, &held)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && from != conn:
+			err = fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size: %w", sessionPatience, err)
+		case err != nil:
+			err = fmt.Errorf("ask the connection pooler for a session: %w", err)
+		}
+		return met, held, err
+	}
 	// A pooler that resets a connection after each transaction does so after it has answered, and before it gives the
 	// connection to anybody: the process that this session meets now has lost the lock by then.
-	var same, kept bool
-	if err := conn.QueryRow(ctx, question, holder, class).Scan(&same, &kept); err != nil {
-		return fmt.Errorf("ask the connection pooler for a session: %w", err)
-	}
-	if !same || !kept {
-		return ErrSharedSessions
+	met, held, err := look(conn)
+	if err != nil || !met || !held {
+		return cmp.Or(err, ErrSharedSessions)
 	}
 	other, err := connectPlain(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer other.Close(context.WithoutCancel(ctx))
-	look := func() (held bool, err error) {
-		var met bool
-		err = other.QueryRow(ctx, question, holder, class).Scan(&met, &held)
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			return held, fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size: %w", sessionPatience, err)
-		case err != nil:
-			return held, fmt.Errorf("ask the connection pooler for a session: %w", err)
-		case met:
-			return held, ErrSharedSessions
-		}
-		return held, nil
-	}
-	held, err := look()
-	if err == nil && !held {
-		err = ErrSharedSessions
-	}
-	if err != nil {
-		return err
+	if met, held, err = look(other); err != nil || met || !held {
+		return cmp.Or(err, ErrSharedSessions)
 	}
 	if err := conn.Close(ctx); err != nil {
 		return fmt.Errorf("close a session: %w", err)
 	}
 	for deadline := time.Now().Add(sessionPatience / 2); held; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return ErrSharedSessions
-		}
-		if held, err = look(); err != nil {
-			return err
+		if met, held, err = look(other); err != nil || met || held && time.Now().After(deadline) {
+			return cmp.Or(err, ErrSharedSessions)
 		}
 	}
 	return nil

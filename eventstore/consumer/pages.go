@@ -50,7 +50,10 @@ func (p *Pages) Claim(failures int) Query {
 }
 
 // Scan implements Source.
-func (p *Pages) Scan(row Row) (int64, error) { return p.position, row.Scan(&p.position, &p.head) }
+func (p *Pages) Scan(row Row) (int64, error) {
+	err := row.Scan(&p.position, &p.head)
+	return p.position, err
+}
 
 // Handle implements Source.
 func (p *Pages) Handle(ctx context.Context, _ *sql.Tx) (Progress, error) {

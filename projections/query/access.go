@@ -39,8 +39,8 @@ const (
 
 	usable = `WITH asked AS MATERIALIZED (
 		SELECT n.place, n.id, n.secret, n.at, n.minute, n.counted, n.client
-		FROM unnest($2::int[], $3::uuid[], $4::bytea[], $5::timestamptz[], $6::bigint[], $7::boolean[], $8::inet[])
-			AS n(place, id, secret, at, minute, counted, client)
+		FROM unnest($2::uuid[], $3::bytea[], $4::timestamptz[], $5::bigint[], $6::boolean[], $7::inet[])
+			WITH ORDINALITY AS n(id, secret, at, minute, counted, client, place)
 	), usable AS MATERIALIZED (
 		SELECT n.place, n.minute, n.counted, k.organization_id, k.member_id, m.role, k.scopes, k.source, k.max_version_step, k.expires_at,
 			o.plan, o.internal, o.per_minute, o.sequence,
@@ -166,8 +166,7 @@ func (c *credential) minute() int64 { return c.at.Unix() / 60 }
 // authenticate answers a batch.
 func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql, onCitus string) {
 	args := []any{
-		shard, places(batch),
-		statement.Column(batch, func(c *credential) [16]byte { return c.id }),
+		shard, statement.Column(batch, func(c *credential) [16]byte { return c.id }),
 		statement.Column(batch, func(c *credential) []byte { return c.secret[:] }),
 		statement.Column(batch, func(c *credential) time.Time { return c.at }),
 		statement.Column(batch, (*credential).minute),
@@ -182,7 +181,7 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql, onCit
 	ctx, cancel := context.WithTimeout(context.Background(), statement.Timeout)
 	defer cancel()
 	scan := func(row pgx.CollectableRow) (struct{}, error) {
-		var place int32
+		var place int
 		var a domain.Access
 		var own *int32
 		err := row.Scan(&place, &a.Organization, &a.Member, &a.Role, &a.Scopes, &a.Limits.Source, &a.Limits.MaxVersionStep,
@@ -190,7 +189,7 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql, onCit
 		if err != nil {
 			return struct{}{}, err
 		}
-		c := batch[place]
+		c := batch[place-1]
 		a.Key, a.Link = c.access.Key, c.access.Link
 		c.access, c.perMinute, c.found = a, own, true
 		return struct{}{}, nil

@@ -121,7 +121,7 @@ type evidenceQuestion struct {
 // The signed bytes come from the event, never from columns.
 const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false,
 		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor, e.request_id, e.nonce
-	FROM unnest($2::int[], $3::uuid[], $4::uuid[], $5::uuid[]) AS n(place, id, key_id, organization_id)
+	FROM unnest($2::uuid[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS n(id, key_id, organization_id, place)
 	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM versions
 		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
 	JOIN LATERAL (SELECT company_id, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
@@ -131,7 +131,7 @@ const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoke
 		` + eventAtPosition + `) e ON true`
 
 const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL
-	FROM unnest($2::int[], $3::uuid[]) AS n(place, id)
+	FROM unnest($2::uuid[]) WITH ORDINALITY AS n(id, place)
 	JOIN LATERAL (SELECT document_id, organization_id, version, received_at, revoked_at, record_id, position FROM versions
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
@@ -172,11 +172,11 @@ func UnknownPublicID() *domain.Error {
 }
 
 func (s *Store) compare(shard domain.Shard, batch []*evidenceQuestion) {
-	answerBatch(s.Public, batch, func(row pgx.CollectableRow) (int32, Evidence, error) { return scanEvidence(row) }, loadComparisons, shard)
+	answerBatch(s.Public, batch, func(row pgx.CollectableRow) (int, Evidence, error) { return scanEvidence(row) }, loadComparisons, shard)
 }
 
 func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
-	answerBatch(s.Pool, batch, func(row pgx.CollectableRow) (int32, Evidence, error) {
+	answerBatch(s.Pool, batch, func(row pgx.CollectableRow) (int, Evidence, error) {
 		r := domain.Event{Shard: shard}
 		// If the event of a registration is missing, its evidence verifies as nothing.
 		place, e, err := scanEvidence(row, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
@@ -189,23 +189,23 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
 }
 
-// answerBatch asks about a batch, whose places and public ids are the first arguments after the shard.
-func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, scan func(pgx.CollectableRow) (int32, Evidence, error), sql string, shard domain.Shard, more ...any) {
+// answerBatch asks about a batch, whose public ids are the first argument after the shard.
+func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, scan func(pgx.CollectableRow) (int, Evidence, error), sql string, shard domain.Shard, more ...any) {
 	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
 	_, err := statement.All(context.Background(), from, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
 		place, e, err := scan(row)
 		if err == nil {
-			batch[place].evidence, batch[place].found = e, true
+			batch[place-1].evidence, batch[place-1].found = e, true
 		}
 		return struct{}{}, err
-	}, sql, append([]any{shard, places(batch), ids}, more...)...)
+	}, sql, append([]any{shard, ids}, more...)...)
 	for _, q := range batch {
 		q.err = err
 	}
 }
 
 // scanEvidence reads a row of evidence and the place of its question, then more targets.
-func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e Evidence, err error) {
+func scanEvidence(row pgx.CollectableRow, more ...any) (place int, e Evidence, err error) {
 	var d domain.Document
 	i := domain.Version{Document: &d}
 	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, (*zeronull.Timestamptz)(&e.ReceivedAt), &i.RevokedAt, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
@@ -259,11 +259,8 @@ const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
 
 // findSequence answers for an organization whose events up to head are known to be committed.
 func findSequence(ctx context.Context, from history.Querier, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
-	sequence, found, err := statement.First(ctx, from, "find the last event before a time", pgx.RowTo[int64], sequenceAt, o.Shard(), o, head, at, o.String())
-	if err == nil && !found {
-		err = errors.New("find the last event before a time: the history has a hole")
-	}
-	return sequence, err
+	hole := errors.New("find the last event before a time: the history has a hole")
+	return statement.One(ctx, from, "find the last event before a time", hole, pgx.RowTo[int64], sequenceAt, o.Shard(), o, head, at, o.String())
 }
 
 // loadAsOf reads, of a registered version: its own sequence, the time as of which the event $4 counts, whether a higher
@@ -304,17 +301,16 @@ func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.Pub
 		Occurred            time.Time
 		Superseded, Revoked bool
 	}
-	known, found, err := statement.First(ctx, s.Pool, "read the state as of a moment", pgx.RowToStructByPos[facts], loadAsOf,
+	missing := errors.New("read the state as of a moment: the events are missing")
+	known, err := statement.One(ctx, s.Pool, "read the state as of a moment", missing, pgx.RowToStructByPos[facts], loadAsOf,
 		a.Organization.Shard(), a.Organization, id, then.Sequence, id.String(), a.Organization.String())
 	switch {
 	case err != nil:
 		return stored, then, err
-	case !found:
-		return stored, then, errors.New("read the state as of a moment: the events are missing")
 	case known.Registered > then.Sequence:
 		return stored, then, ErrBeforeRecord
 	}
-	then.Time = at.Time
+	then.Time, then.Status = at.Time, domain.StatusCurrent
 	if at.Sequence > 0 {
 		then.Time = known.Occurred
 	}
@@ -323,8 +319,6 @@ func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.Pub
 		then.Status = domain.StatusRevoked
 	case known.Superseded:
 		then.Status = domain.StatusSuperseded
-	default:
-		then.Status = domain.StatusCurrent
 	}
 	return stored, then, nil
 }

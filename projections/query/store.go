@@ -40,24 +40,13 @@ type Store struct {
 	RequestsReached func(domain.Shard)
 
 	scanning    turns
-	keys, links credentials
+	keys, links eventstore.Batcher[domain.Shard, *credential]
 	comparisons eventstore.Batcher[domain.Shard, *evidenceQuestion]
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
 }
 
 // known reports whether the ledger has such a shard; an id from outside may name any.
 func (s *Store) known(shard domain.Shard) bool { return int(shard) < s.Installation.Shards }
-
-type credentials = eventstore.Batcher[domain.Shard, *credential]
-
-// places numbers the questions of a batch: rows come back in any order, and not for every question.
-func places[Q any](batch []Q) []int32 {
-	list := make([]int32, len(batch))
-	for i := range list {
-		list[i] = int32(i)
-	}
-	return list
-}
 
 // allShards runs a query whose first argument is the shard on one shard after the other.
 func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
@@ -274,14 +263,10 @@ func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
 	const query = `SELECT secret = $1 AND issuer = $2 FROM ledger WHERE id = 1`
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, replicaTimeout))
 	defer cancel()
-	same, found, err := statement.First(ctx, r.Pool, "read the replica's ledger", pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer)
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return errors.New("the replica has no ledger yet")
-	case !same:
-		return ErrAnotherLedger
+	none := errors.New("the replica has no ledger yet")
+	same, err := statement.One(ctx, r.Pool, "read the replica's ledger", none, pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer)
+	if err == nil && !same {
+		err = ErrAnotherLedger
 	}
-	return nil
+	return err
 }

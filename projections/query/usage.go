@@ -114,27 +114,24 @@ type Warning struct {
 }
 
 // warningsIn lists what an organization was warned of in a month.
-func warningsIn(o *domain.Organization, period domain.Period, allowances ...domain.Allowance) (list []Warning) {
-	for _, a := range allowances {
-		w := o.Warned[a].In(period)
-		for i, percent := range domain.WarningPercents() {
-			if w.ReachedAt[i] != nil {
-				list = append(list, Warning{a, percent, *w.ReachedAt[i]})
-			}
+func warningsIn(w domain.Warnings, a domain.Allowance, period domain.Period) (list []Warning) {
+	for i, percent := range domain.WarningPercents() {
+		if at := w.In(period).ReachedAt[i]; at != nil {
+			list = append(list, Warning{a, percent, *at})
 		}
 	}
 	return list
 }
 
-// accountWarnings reads the warnings of all allowances except versions.
-func (s *Store) accountWarnings(ctx context.Context, id domain.OrganizationID, period domain.Period) ([]Warning, error) {
-	const query = `SELECT ` + projections.WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = $2`
-	var o domain.Organization
+// accountWarnings reads the warnings of all allowances except versions, those of requests first.
+func (s *Store) accountWarnings(ctx context.Context, id domain.OrganizationID, period domain.Period) (list []Warning, err error) {
+	const query = `SELECT ` + projections.WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = $2
+		ORDER BY allowance = 'requests' DESC`
 	known, err := statement.All(ctx, s.Pool, "read warnings", projections.ScanWarnings, query, id.Shard(), id)
 	for _, w := range known {
-		o.Warned[w.Allowance] = w.Warnings
+		list = append(list, warningsIn(w.Warnings, w.Allowance, period)...)
 	}
-	return warningsIn(&o, period, domain.RequestsAllowance, domain.RegistrationsAllowance), err
+	return list, err
 }
 
 // CompanyUsage is one company's contribution of new versions.
@@ -160,10 +157,9 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 	answer, err := statement.One(ctx, s.Pool, "read usage", errNoOrganization, func(row pgx.CollectableRow) (IntegrityUsage, error) {
 		u := IntegrityUsage{Total: domain.Usage{Period: period}}
 		var internal bool
-		var o domain.Organization
-		w := &o.Warned[domain.VersionsAllowance]
+		var w domain.Warnings
 		err := row.Scan(&u.Plan, &internal, &u.Total.Used, &w.Period, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
-		u.Warnings = warningsIn(&o, period, domain.VersionsAllowance)
+		u.Warnings = warningsIn(w, domain.VersionsAllowance, period)
 		u.Total.Limit = s.Plans.Of(u.Plan, internal).VersionsPerMonth
 		return u, err
 	}, total, a.Organization.Shard(), a.Organization, int32(period))
@@ -224,17 +220,16 @@ func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain
 }
 
 func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
-	type month struct{ Through, Used, Visible int64 }
-	m, err := statement.One(ctx, from, "read the month's usage", errNoOrganization, pgx.RowToStructByPos[month],
-		loadMonth, a.Organization.Shard(), a.Organization, int32(period), a.Key)
-	if err != nil {
+	page.Cursor, err = statement.One(ctx, from, "read the month's usage", errNoOrganization, func(row pgx.CollectableRow) (c UsageCursor, err error) {
+		err = row.Scan(&c.Through, &c.Used, &c.Visible)
+		return c, err
+	}, loadMonth, a.Organization.Shard(), a.Organization, int32(period), a.Key)
+	switch {
+	case err != nil:
 		return page, err
-	}
-	page.Cursor = UsageCursor{Through: m.Through, Used: m.Used, Visible: m.Visible}
-	if after != nil {
-		if after.Through > page.Cursor.Through {
-			return page, ErrBeyondHead
-		}
+	case after != nil && after.Through > page.Cursor.Through:
+		return page, ErrBeyondHead
+	case after != nil:
 		page.Cursor = *after
 	}
 	// The month's events are those after begin, up to end.

@@ -163,10 +163,8 @@ const (
 // Redeliver starts a new schedule for a delivery, due now, whatever its status. An event that was delivered before is
 // sent again with the same id. The lease of an attempt under way ends, so that its result cannot undo this.
 func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
-	webhook, found, err := statement.First(ctx, s.Pool, "find a delivery", pgx.RowTo[domain.WebhookID], findRedelivered, o.Shard(), o, id)
-	if err == nil && !found {
-		err = domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
-	}
+	unknown := domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
+	webhook, err := statement.One(ctx, s.Pool, "find a delivery", unknown, pgx.RowTo[domain.WebhookID], findRedelivered, o.Shard(), o, id)
 	if err == nil {
 		err = s.active(ctx, o, webhook)
 	}
@@ -185,7 +183,8 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 			return err
 		}
 		if !again {
-			d, found, err = statement.First(ctx, tx, "redeliver", scanDelivery, hurryDelivery, o.Shard(), id, now)
+			ended := domain.Unavailable("The delivery has just changed; send the request again.") // between the two statements
+			d, err = statement.One(ctx, tx, "redeliver", ended, scanDelivery, hurryDelivery, o.Shard(), id, now)
 			return err
 		}
 		if d, _, err = statement.First(ctx, tx, "redeliver", scanDelivery, queueEnded, o.Shard(), webhook, id, now); err == nil {
@@ -193,11 +192,8 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 		}
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return Delivery{}, statement.Failed("redeliver", err)
-	case !found: // it ended between the two statements
-		return Delivery{}, domain.Unavailable("The delivery has just changed; send the request again.")
 	}
 	return d, nil
 }
@@ -263,11 +259,8 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 		return Replayed{}, err
 	}
 	if r.Company != nil {
-		_, found, err := statement.First(ctx, s.Pool, "find an authorization", pgx.RowTo[bool], findAuthorization, o.Shard(), id, *r.Company)
-		if err == nil && !found {
-			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "must be a company that this destination is authorized for"}})
-		}
-		if err != nil {
+		unknown := domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "must be a company that this destination is authorized for"}})
+		if _, err := statement.One(ctx, s.Pool, "find an authorization", unknown, pgx.RowTo[bool], findAuthorization, o.Shard(), id, *r.Company); err != nil {
 			return Replayed{}, err
 		}
 	}

@@ -112,7 +112,8 @@ func create(ctx context.Context, server string) (name string, err error) {
 		return "", err
 	}
 	name = "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+	// Copied as files, a small database takes half the work that it takes page by page through the log.
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY file_copy"); err != nil {
 		return "", fmt.Errorf("clone the template: %w", err)
 	}
 	return name, nil

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -138,12 +139,8 @@ func (s *shardWorker) tally(batch []result) tally {
 	}
 	for _, r := range batch {
 		t.of[r.kind] = append(t.of[r.kind], r)
-		switch r.kind {
-		case ended:
-			t.outcomes[string(r.status)]++
-		case retried:
-			t.outcomes[OutcomeRetried]++
-		case released:
+		if r.kind != released {
+			t.outcomes[cmp.Or(string(r.status), OutcomeRetried)]++
 		}
 		id, to := r.item.destination.id, r.item.target
 		switch {
