@@ -118,8 +118,7 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 		}),
 	}
 	if len(page.Entries) > 0 || after != nil {
-		next := formatCursor(formatUsageCursor(period, page.Cursor))
-		answer.NextCursor = &next
+		answer.NextCursor = new(formatCursor(formatUsageCursor(period, page.Cursor)))
 	}
 	return answer, nil
 }

@@ -306,8 +306,7 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 	case errors.Is(err, strictjson.ErrStopped):
 		return nil, gone(r.Context())
 	case err == nil:
-		sum := m.SHA256()
-		command.Manifest = &sum
+		command.Manifest = new(m.SHA256())
 	}
 	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
 	return s.once(r, content, func() (domain.Command, func() response, error) {

@@ -160,8 +160,7 @@ func (s *server) certify(stored query.SignedCertificate, sum *[32]byte) (wire.Ve
 		CertificateCurrent: stored.Status() == domain.CertificateValid, CheckedAt: evidence.FormatTime(s.Now()),
 	}
 	if v.SignatureValid && sum != nil {
-		match := hex.EncodeToString(sum[:]) == payload.SHA256
-		v.HashMatches = &match
+		v.HashMatches = new(hex.EncodeToString(sum[:]) == payload.SHA256)
 	}
 	switch {
 	case !v.SignatureValid:

@@ -37,18 +37,16 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 		return wire.Comparison{}, err
 	}
 	if stored.Pending {
-		state := pendingState
 		return wire.Comparison{
-			PublicID: id.String(), Result: wire.RegistrationPending, Checks: wire.ComparisonChecks{VersionState: &state},
+			PublicID: id.String(), Result: wire.RegistrationPending, Checks: wire.ComparisonChecks{VersionState: new(pendingState)},
 			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
 		}, nil
 	}
 	payload, finding := s.records.verify(s.Keys().Trusted, id, stored.Record)
-	receiptURL := s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"
 	view := wire.Comparison{
 		PublicID: id.String(), Result: wire.SignatureInvalid, Checks: wire.ComparisonChecks{Signature: &finding},
-		CheckedAt: evidence.FormatTime(s.Now()), ReceiptURL: &receiptURL, LimitsURL: s.BaseURL + "/limits",
-		KeyID: orNull(stored.Record.KeyID),
+		CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
+		ReceiptURL: new(s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"), KeyID: orNull(stored.Record.KeyID),
 	}
 	if finding != evidence.Valid {
 		return view, nil

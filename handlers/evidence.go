@@ -96,13 +96,11 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 	}
 	receipt.References = &stored.Record.References
 	if at == nil {
-		signed := signer.SignPayload(state.AppendCanonical(nil))
-		receipt.StatusObservation = &signed
+		receipt.StatusObservation = new(signer.SignPayload(state.AppendCanonical(nil)))
 	} else {
 		state.Status = then.Status
 		payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
-		signed := signer.SignPayload(payload.AppendCanonical(nil))
-		receipt.StatusAsOf = &signed
+		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
 	}
 	receipt.Inclusion = s.inclusionIfThere(ctx, &stored)
 	return receipt, nil

@@ -48,8 +48,7 @@ func (s *server) startLink(ctx context.Context, c *call, scopes []domain.Scope) 
 	return s.done(ctx, command, func() any {
 		answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
 		if s.OAuth.CanSignIn() {
-			url := LinkURL(s.BaseURL, code)
-			answer.URL = &url
+			answer.URL = new(LinkURL(s.BaseURL, code))
 		}
 		return response{status: http.StatusCreated, data: answer}
 	})
@@ -163,12 +162,12 @@ const signedInRoute = "/oauth/signed-in"
 // the browser.
 const signInCookie = "integrity_sign_in"
 
-func (s *server) setCookie(value string, age int) http.Header {
+func (s *server) cookie(value string, age int) string {
 	cookie := http.Cookie{ //nolint:gosec // Secure, but where the service itself is http on loopback
 		Name: signInCookie, Value: value, Path: signedInRoute, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: strings.HasPrefix(s.BaseURL, "https://"),
 	}
-	return http.Header{"Set-Cookie": {cookie.String()}}
+	return cookie.String()
 }
 
 func attempt(random string) oauth.Attempt {
@@ -207,24 +206,20 @@ func (s *server) signIn(r *http.Request) (any, error) {
 	code, shown := variable(r, "code"), language(r)
 	begun := r.Header.Get("Sec-Fetch-Site")
 	if _, _, ok := domain.ParseLinkCode(code); !ok || begun != "" && begun != "same-origin" {
-		return redirect(web.Path(shown, "/oauth/link/"+code), nil), nil
+		return redirect(web.Path(shown, "/oauth/link/"+code)), nil
 	}
-	raw := make([]byte, 32)
-	rand.Read(raw)
-	random := base64.RawURLEncoding.EncodeToString(raw)
+	random := rand.Text() + rand.Text() // a PKCE verifier has at least 43 characters (RFC 7636, section 4.1)
 	url, err := s.OAuth.SignIn(r.Context(), attempt(random))
 	if err != nil {
 		return nil, err
 	}
-	return redirect(url, s.setCookie(string(shown)+"."+random+"."+code, int(domain.LinkLifetime.Seconds()))), nil
+	resp := redirect(url)
+	resp.header.Set("Set-Cookie", s.cookie(string(shown)+"."+random+"."+code, int(domain.LinkLifetime.Seconds())))
+	return resp, nil
 }
 
-func redirect(url string, header http.Header) response {
-	if header == nil {
-		header = http.Header{}
-	}
-	header.Set("Location", url)
-	return response{status: http.StatusSeeOther, raw: []byte{}, contentType: htmlType, cache: noStore, header: header}
+func redirect(url string) response {
+	return response{status: http.StatusSeeOther, raw: []byte{}, contentType: htmlType, cache: noStore, header: http.Header{"Location": {url}}}
 }
 
 // signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has signed in.
@@ -285,7 +280,7 @@ func (s *server) showLink(shown web.Link, status int) (response, error) {
 	resp, err := page(s.site.Link(shown))
 	resp.status = status
 	if shown.State != web.LinkOffered {
-		resp.header["Set-Cookie"] = s.setCookie("", -1)["Set-Cookie"]
+		resp.header.Set("Set-Cookie", s.cookie("", -1))
 	}
 	return resp, err
 }

@@ -153,8 +153,7 @@ func cursorID[ID any](q *parameters, name string, parse func(string) (ID, error)
 // nextCursor is the cursor of the last entry of a page, or where the page is empty, the one that led to it.
 func nextCursor[Entry any](q *parameters, page []Entry, of func(Entry) string) *string {
 	if len(page) > 0 {
-		next := formatCursor(of(page[len(page)-1]))
-		return &next
+		return new(formatCursor(of(page[len(page)-1])))
 	}
 	if given := q.values.Get("after"); given != "" {
 		return &given

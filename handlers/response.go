@@ -169,8 +169,7 @@ func viewOrNull[Item, View any](item *Item, show func(Item) View) *View {
 	if item == nil {
 		return nil
 	}
-	view := show(*item)
-	return &view
+	return new(show(*item))
 }
 
 // orNull is null in the place of nothing.

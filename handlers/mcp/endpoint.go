@@ -47,8 +47,7 @@ const (
 )
 
 func (e Effect) annotations() *sdk.ToolAnnotations {
-	destructive, openWorld := e == Destroys, false
-	return &sdk.ToolAnnotations{ReadOnlyHint: e == Reads, IdempotentHint: true, DestructiveHint: &destructive, OpenWorldHint: &openWorld}
+	return &sdk.ToolAnnotations{ReadOnlyHint: e == Reads, IdempotentHint: true, DestructiveHint: new(e == Destroys), OpenWorldHint: new(false)}
 }
 
 // Result is what a tool answers: a JSON object, which the caller also gets as text.

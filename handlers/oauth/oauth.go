@@ -147,8 +147,8 @@ func (p *Provider) verify(ctx context.Context, raw, audience string) (*oidc.IDTo
 	return token, nil
 }
 
-// discover reads the provider's document, once it has been reached. Requests that wait here for one that does not answer then
-// gets the failure that sparing remembers.
+// discover reads the provider's document until it has been read once. Requests that wait here for a provider that does
+// not answer get the failure that sparing remembers.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,13 +166,13 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 func (p *Provider) ask(ctx context.Context) (*discovered, error) {
 	ctx = oidc.ClientContext(context.WithoutCancel(ctx), p.client)
 	provider, err := oidc.NewProvider(ctx, p.Issuer)
-	if err != nil {
-		return nil, fmt.Errorf("discover %s: %w", p.Issuer, err)
-	}
 	var document struct {
 		JWKS string `json:"jwks_uri"`
 	}
-	if err := provider.Claims(&document); err != nil {
+	if err == nil {
+		err = provider.Claims(&document)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("discover %s: %w", p.Issuer, err)
 	}
 	read := func() oidc.KeySet { return oidc.NewRemoteKeySet(ctx, document.JWKS) }
