@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/gowebpki/jcs"
 
 	"integrityledger/domain/evidence"
 )
@@ -231,17 +231,17 @@ func appendInt(dst []byte, before string, n int64) []byte {
 	return evidence.AppendInt(append(dst, before...), n)
 }
 
-// appendCanonical appends the RFC 8785 form of a body. A registration, which is the hot path, writes it by hand.
+// appendCanonical appends the RFC 8785 form of a body. The two bodies of the hot path write it by hand.
 func appendCanonical(dst []byte, body Body) ([]byte, error) {
-	if r, ok := body.(*RecordRegisteredBody); ok {
-		return r.appendCanonical(dst), nil
+	if hot, ok := body.(interface{ appendCanonical(dst []byte) []byte }); ok {
+		return hot.appendCanonical(dst), nil
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("encode event: %w", err)
 	}
-	canonical := jsontext.Value(text)
-	if err := canonical.Canonicalize(); err != nil {
+	canonical, err := jcs.Transform(text)
+	if err != nil {
 		return nil, fmt.Errorf("canonical form of event: %w", err)
 	}
 	return append(dst, canonical...), nil

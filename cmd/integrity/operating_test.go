@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -85,6 +86,23 @@ func TestDocumentsAreNarrow(t *testing.T) {
 			if width := len([]rune(line)); width > operatingWidth {
 				t.Errorf("%s:%d is %d characters wide, at most %d are allowed", file, i+1, width, operatingWidth)
 			}
+		}
+	}
+}
+
+// TestProgramUsesWhatTheDesignNames: the packages that the design of this service names are imported by the program itself,
+// not by tests alone.
+func TestProgramUsesWhatTheDesignNames(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "../../...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports := strings.Fields(string(out))
+	for _, name := range []string{
+		"github.com/jackc/pgx/v5", "github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill-sql/v3", "github.com/gorilla/mux", "github.com/gowebpki/jcs",
+	} {
+		if !slices.ContainsFunc(imports, func(i string) bool { return i == name || strings.HasPrefix(i, name+"/") }) {
+			t.Errorf("nothing but tests imports %s", name)
 		}
 	}
 }
