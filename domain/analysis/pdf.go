@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	stdlog "log"
 	"maps"
 	"slices"
 	"strings"
@@ -48,8 +47,15 @@ func pdfLimits(size int64) model.ResourceLimits {
 // statistics it reads them in the order of a map, and what it repairs then differs from run to run.
 var preparePDF = sync.OnceFunc(func() {
 	model.ConfigPath = "disable"
-	log.SetStatsLogger(stdlog.New(io.Discard, "", 0))
+	log.SetStatsLogger(silent{})
 })
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+func (silent) Println(...any)        {}
+func (silent) Fatalf(string, ...any) {}
+func (silent) Fatalln(...any)        {}
 
 func (s *subject) readPDF() *pdfFile {
 	if s.pdfOffset() < 0 {
