@@ -35,13 +35,14 @@ const (
 	timeSource    = "service-clock"
 )
 
-// AppendString appends s as RFC 8785, section 3.2.2.2 writes a string; an invalid byte of UTF-8 is written as U+FFFD.
+// AppendString appends s as RFC 8785, section 3.2.2.2 writes a string. What is signed must be UTF-8 already; an invalid
+// byte is written as U+FFFD.
 func AppendString(dst []byte, s string) []byte { return strictjson.AppendString(dst, s) }
 
 // AppendInt appends n. RFC 8785 numbers are doubles, so n must lie within ±(2^53−1), where both notations agree.
 func AppendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
 
-// appendText and appendNumber append a member; before is everything up to the value.
+// appendText and appendNumber append a member; before is everything up to the value, a constant whose name needs no escapes.
 func appendText(dst []byte, before, s string) []byte { return AppendString(append(dst, before...), s) }
 
 func appendNumber(dst []byte, before string, n int64) []byte {

@@ -161,8 +161,8 @@ func (o *Object) entry(name string) *entry {
 }
 
 // Problems lists what is wrong with the object and with the objects read from it: what the reading methods found, in
-// that order, then unknown and duplicate members, by where each name first stands. Where they are more than
-// MaxProblems, the last entry says so.
+// that order, then unknown and duplicate members, each where it stands. Where they are more than MaxProblems, the last
+// entry says so.
 func (o *Object) Problems() []Problem {
 	r := o.report
 	list := append([]Problem(nil), r.problems...)
@@ -187,23 +187,39 @@ func Listed(problems []Problem, most int) []Problem {
 // appendUnexpected appends the members that were not asked for and those given twice,
 // until the list is longer than MaxProblems.
 func (o *Object) appendUnexpected(list []Problem) []Problem {
-	for i := range o.entries {
-		e := &o.entries[i]
-		if o.report.steps++; len(list) > MaxProblems {
-			break
-		}
-		if e.count > 0 && !e.asked {
+	if len(list) > MaxProblems || !o.hasUnexpected() {
+		return list
+	}
+	seen := make([]int, len(o.entries))
+	for _, m := range o.members {
+		i := o.find(m.Name)
+		seen[i]++
+		switch {
+		case seen[i] == 2:
+			list = append(list, o.about(m.Name, CodeDuplicate, "the member appears more than once"))
+		case seen[i] == 1 && !o.entries[i].asked:
 			message := "there is no such member"
-			if similar := o.similar(e.name); similar != "" {
+			if similar := o.similar(m.Name); similar != "" {
 				message += fmt.Sprintf("; did you mean %s?", similar)
 			}
-			list = append(list, o.about(e.name, CodeUnknown, message))
+			list = append(list, o.about(m.Name, CodeUnknown, message))
 		}
-		if e.count > 1 {
-			list = append(list, o.about(e.name, CodeDuplicate, "the member appears more than once"))
+		if len(list) > MaxProblems {
+			break
 		}
 	}
 	return list
+}
+
+// hasUnexpected reports whether a member was not asked for, or is given twice.
+func (o *Object) hasUnexpected() bool {
+	o.report.steps += int64(len(o.entries))
+	for i := range o.entries {
+		if e := &o.entries[i]; e.count > 1 || e.count == 1 && !e.asked {
+			return true
+		}
+	}
+	return false
 }
 
 // maxShownName is the most bytes of a name that an answer repeats.

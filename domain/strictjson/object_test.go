@@ -155,6 +155,11 @@ func TestProblemsAreBounded(t *testing.T) {
 	if got := codes(o.Problems()); !reflect.DeepEqual(got, []string{"/a UNKNOWN_MEMBER", "/a DUPLICATE_MEMBER", "/b UNKNOWN_MEMBER"}) {
 		t.Errorf("%q", got)
 	}
+	o = decode(t, `{"a":0,"b":0,"c":0,"b":0,"a":0,"a":0}`)
+	o.Int("b", 0, 0, Required)
+	if got := codes(o.Problems()); !reflect.DeepEqual(got, []string{"/a UNKNOWN_MEMBER", "/c UNKNOWN_MEMBER", "/b DUPLICATE_MEMBER", "/a DUPLICATE_MEMBER"}) {
+		t.Errorf("not in the order of the text: %q", got)
+	}
 	var b strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&b, `,"m%d":0`, i)

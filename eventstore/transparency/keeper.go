@@ -270,7 +270,8 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	return nil
 }
 
-// settled is the tree as it will stay. The error is errLost where another process has published it meanwhile.
+// settled is the tree as it will stay. The error is errLost where the database was replaced meanwhile by one whose tree
+// has nothing to publish.
 func (k *Keeper) settled(ctx context.Context) (next checkpoint, err error) {
 	err = k.within(ctx, func(tx pgx.Tx) error {
 		if next, err = readGrown(ctx, tx); err != nil {

@@ -1,9 +1,12 @@
 package operator
 
 import (
+	"bytes"
 	"io"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +30,23 @@ func TestManualDescribesEveryCommand(t *testing.T) {
 	for name := range manual() {
 		if !made[name] {
 			t.Errorf("help.txt describes %q, which is no command", name)
+		}
+	}
+}
+
+// TestTrustedKeysAreReadFirst: where they cannot be read, the commands that need them open no ledger, and so make none.
+func TestTrustedKeysAreReadFirst(t *testing.T) {
+	for _, words := range [][]string{
+		{"export", "--organization", "org_01m7zv4mqaeps8r8k7qpkta000", "--out", "bundle"},
+		{"log", "resume", "--fork"},
+	} {
+		missing := filepath.Join(t.TempDir(), "trusted-keys.json")
+		var errs bytes.Buffer
+		shared := &cli.App{Out: io.Discard, Errs: &errs, Now: time.Now, Environ: []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/ledger"}}
+		root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(Commands(shared)...)
+		if code := shared.Run(t.Context(), root, append(words, "--trusted-keys", missing)); code != cli.ExitFailed || !strings.Contains(errs.String(), missing) {
+			t.Errorf("%v: %d %s", words, code, &errs)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
@@ -34,37 +35,40 @@ func (a *app) exportCommand() *cobra.Command {
 	out := v.Flags().StringP("out", "o", "", "directory of the bundle, made where it is missing")
 	withoutTexts := v.Flags().Bool("without-texts", false, "leave erasable texts out")
 	cli.Require(v.Command, "out")
-	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		if _, err := keyfiles.ReadTrusted(l.Config.TrustedKeysPath()); err != nil {
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		// They are read before the ledger is opened, which makes one where there is none.
+		if _, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err != nil {
 			return err
 		}
-		keys, err := os.ReadFile(l.Config.TrustedKeysPath())
+		keys, err := os.ReadFile(cfg.TrustedKeysPath())
 		if err != nil {
 			return fmt.Errorf("trusted keys: %w", err)
 		}
-		if _, err := l.Store.Organization(ctx, *organization); err != nil {
-			return err
-		}
-		checkpoint, err := (&transparency.Reader{Pool: l.Read}).Checkpoint(ctx)
-		if err != nil && !errors.Is(err, transparency.ErrNoCheckpoint) {
-			return err
-		}
-		w, err := bundle.Create(*out, bundle.Config{
-			Organization: *organization, Issuer: l.Installation.Issuer, Texts: !*withoutTexts, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(a.Now()),
-			Replace: func(path string, text []byte) error { return keyfiles.Replace(path, text, 0o600) },
+		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
+			if _, err := l.Store.Organization(ctx, *organization); err != nil {
+				return err
+			}
+			checkpoint, err := (&transparency.Reader{Pool: l.Read}).Checkpoint(ctx)
+			if err != nil && !errors.Is(err, transparency.ErrNoCheckpoint) {
+				return err
+			}
+			w, err := bundle.Create(*out, bundle.Config{
+				Organization: *organization, Issuer: l.Installation.Issuer, Texts: !*withoutTexts, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(a.Now()),
+				Replace: func(path string, text []byte) error { return keyfiles.Replace(path, text, 0o600) },
+			})
+			if err != nil {
+				return err
+			}
+			view, err := a.export(ctx, l, *organization, w)
+			if _, damaged := errors.AsType[bundle.DamagedError](err); damaged || errors.Is(err, bundle.ErrNotExtended) {
+				return cli.NegativeError(err.Error())
+			}
+			if err != nil {
+				return err
+			}
+			view.Directory, view.Texts = *out, !*withoutTexts
+			return v.print(view, fmt.Sprintf("%d events of %s, %d of them new, in %s\nhistory %s\n", view.Events, *organization, view.Added, *out, view.HistorySHA256))
 		})
-		if err != nil {
-			return err
-		}
-		view, err := a.export(ctx, l, *organization, w)
-		if _, damaged := errors.AsType[bundle.DamagedError](err); damaged || errors.Is(err, bundle.ErrNotExtended) {
-			return cli.NegativeError(err.Error())
-		}
-		if err != nil {
-			return err
-		}
-		view.Directory, view.Texts = *out, !*withoutTexts
-		return v.print(view, fmt.Sprintf("%d events of %s, %d of them new, in %s\nhistory %s\n", view.Events, *organization, view.Added, *out, view.HistorySHA256))
 	})
 }
 

@@ -82,38 +82,41 @@ func (a *app) logResumeCommand() *cobra.Command {
 	stage := v.Flags().Bool("stage", false, "with --fork: make the log key that the fork needs, and go on later")
 	v.MarkFlagsMutuallyExclusive("stage", "published")
 	v.must("--published FILE or --fork must be given; see integrity log resume --help", func() bool { return *published != "" || *fork })
-	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if *stage {
-			return a.stageFork(ctx, l)
+			return ledger.With(a.App, v.Command, a.stageFork)
 		}
-		trusted, err := keyfiles.ReadTrusted(l.Config.TrustedKeysPath())
+		// They are read before the ledger is opened, which makes one where there is none.
+		trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 		if err != nil {
 			return err
 		}
-		name := transparency.LogName(l.Installation.Issuer)
-		known, err := publishedCheckpoint(*published, name, trusted)
-		if err != nil {
-			return err
-		}
-		signer, noKey := l.Config.LogSource().LogSigner(name, trusted)
-		others, err := knownLogKeys(l.Config)
-		if err != nil {
-			return err
-		}
-		size, lost, err := transparency.Resume(ctx, l.Read, transparency.Resumption{
-			Published: known, Fork: *fork, Signer: signer, Keys: others.named(name),
+		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
+			name := transparency.LogName(l.Installation.Issuer)
+			known, err := publishedCheckpoint(*published, name, trusted)
+			if err != nil {
+				return err
+			}
+			signer, noKey := cfg.LogSource().LogSigner(name, trusted)
+			others, err := knownLogKeys(cfg)
+			if err != nil {
+				return err
+			}
+			size, lost, err := transparency.Resume(ctx, l.Read, transparency.Resumption{
+				Published: known, Fork: *fork, Signer: signer, Keys: others.named(name),
+			})
+			switch {
+			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder):
+				return cli.NegativeError(err.Error())
+			case errors.Is(err, transparency.ErrSameKey):
+				return cli.NegativeError(strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>"))
+			case err != nil:
+				return err
+			case lost:
+				return v.print(nil, fmt.Sprintf("the tree goes on from %d leaves as ANOTHER HISTORY than the published one, under the log key %s\n", size, signer.KeyHash))
+			}
+			return v.print(nil, fmt.Sprintf("nothing that was published is lost: the tree goes on from %d leaves\n", size))
 		})
-		switch {
-		case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder):
-			return cli.NegativeError(err.Error())
-		case errors.Is(err, transparency.ErrSameKey):
-			return cli.NegativeError(strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>"))
-		case err != nil:
-			return err
-		case lost:
-			return v.print(nil, fmt.Sprintf("the tree goes on from %d leaves as ANOTHER HISTORY than the published one, under the log key %s\n", size, signer.KeyHash))
-		}
-		return v.print(nil, fmt.Sprintf("nothing that was published is lost: the tree goes on from %d leaves\n", size))
 	})
 }
 
