@@ -70,7 +70,8 @@ func (s *server) usage(r *http.Request) (any, error) {
 	return wire.Allowance{
 		Plan: u.Plan, Period: u.Total.Period,
 		Organization: wire.MonthlyUsage{
-			Quota: viewAllowance(u.Total), Unlimited: u.Total.Limit == nil, ResetsAt: evidence.FormatTime(u.Total.Period.End()),
+			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
+			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
 		},
 		Companies: each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
 		Warnings:  viewWarnings(u.Warnings),

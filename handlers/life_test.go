@@ -90,7 +90,11 @@ func TestLife(t *testing.T) {
 	equal(t, "declared again", []any{withdrawn["status"], withdrawn["replayed"]}, []any{"revoked", true})
 	s.post(integrity+"/records", declaration(document, 3, "3")).refuses(http.StatusConflict, domain.VersionConflict)
 
-	month := s.get(integrity + "/usage").is(http.StatusOK)
+	answered := s.get(integrity + "/usage")
+	if members := `"organization":{"limit":1000,"unlimited":false,"used":3,"remaining":997,"resetsAt":"`; !strings.Contains(string(answered.body), members) {
+		t.Errorf("the month's members are not in the contract's order: %s", answered.body)
+	}
+	month := answered.is(http.StatusOK)
 	organization := month["organization"].(map[string]any)
 	equal(t, "usage", []any{month["plan"], month["companies"], month["warnings"], organization["used"], organization["remaining"], organization["unlimited"]},
 		[]any{"gratis", []any{map[string]any{"companyReference": "company-1", "used": 3}}, []any{}, 3, 997, false})

@@ -268,10 +268,13 @@ type Allowance struct {
 	Warnings     []Warning      `json:"warnings"`
 }
 
-// MonthlyUsage is the organization's month, and whether it has no limit.
+// MonthlyUsage is the organization's month, its members in the contract's order; Limit and Remaining are nil where
+// Unlimited.
 type MonthlyUsage struct {
-	Quota
+	Limit     *int64 `json:"limit"`
 	Unlimited bool   `json:"unlimited"`
+	Used      int64  `json:"used"`
+	Remaining *int64 `json:"remaining"`
 	ResetsAt  string `json:"resetsAt"`
 }
 
