@@ -116,6 +116,11 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 func TestReferenceIsWhole(t *testing.T) {
 	s := open(t, options{})
 	pages := crawl(t, s)
+	for path, page := range pages {
+		if strings.Contains(page, "<code></code>") {
+			t.Errorf("%s shows a value that is empty", path)
+		}
+	}
 	document, err := published()
 	check(t, err)
 	operations := 0
@@ -172,7 +177,7 @@ func TestReferenceIsWhole(t *testing.T) {
 		t.Errorf("only %d operations were compared", operations)
 	}
 	if found := regexp.MustCompile(`<a href="/developers/reference/[^"]*"><span lang="en">[^<]*`).FindAllString(pages["/developers/reference"], -1); found != nil {
-		t.Errorf("not in Spanish (handlers/web/developer_spanish.go): %v", found)
+		t.Errorf("not in Spanish (handlers/web/texts/es.json): %v", found)
 	}
 }
 

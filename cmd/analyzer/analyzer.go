@@ -151,12 +151,14 @@ type queue struct {
 	lines    map[domain.OrganizationID]*line // those that wait or run
 }
 
+// line is what an organization has in the queue.
 type line struct {
 	waiting []*place
 	running int
 	served  uint64 // when it was served last
 }
 
+// place is one analysis in the queue.
 type place struct {
 	organization domain.OrganizationID
 	turn         chan struct{} // closed when it may run
@@ -188,6 +190,7 @@ func (q *queue) enter(o domain.OrganizationID) (*place, error) {
 	return p, nil
 }
 
+// leave gives up a place, waiting or running.
 func (q *queue) leave(p *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

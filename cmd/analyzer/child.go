@@ -30,6 +30,7 @@ type request struct {
 	Memory       int64  `json:"memory"`
 }
 
+// Exit codes of the child.
 const (
 	exitNoRequest  = 2 // also that of the Go runtime's fatal errors
 	exitUnconfined = 3
@@ -38,11 +39,13 @@ const (
 // niceness is how far the child stands back for the service.
 const niceness = 10
 
+// Bounds of what is read of a child.
 const (
 	maxAnswer = 1 << 20
 	maxErrors = 64 << 10
 )
 
+// run starts a child, waits for its end and reads its answer.
 func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.Report, error) {
 	own, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
 	if err != nil {
@@ -103,6 +106,7 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 // reserved is address space that the Go runtime takes and never touches.
 const reserved = 8 << 30
 
+// limit sets the resource limits and the priority of the child.
 func (a *Analyzer) limit(pid int) error {
 	cpu, memory := uint64((a.cfg.CPU+time.Second-1)/time.Second), uint64(a.cfg.Memory)
 	limits := map[int]unix.Rlimit{
@@ -122,6 +126,7 @@ func (a *Analyzer) limit(pid int) error {
 	return unix.Setpriority(unix.PRIO_PGRP, pid, niceness)
 }
 
+// reason tells why a child ended.
 func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
 	status, _ := state.Sys().(syscall.WaitStatus)
 	switch {

@@ -152,6 +152,7 @@ func calls(pid uint32) []call {
 	}
 }
 
+// machine is an architecture that there is a filter for.
 type machine struct {
 	audit  uint32 // AUDIT_ARCH_…
 	number func(call) uint32
@@ -170,6 +171,7 @@ const (
 	argumentSize       = 8
 )
 
+// What the filter answers.
 const (
 	allow = unix.SECCOMP_RET_ALLOW
 	kill  = unix.SECCOMP_RET_KILL_PROCESS
@@ -205,6 +207,7 @@ func (m machine) filter(pid uint32) []bpf.Instruction {
 	return append(list, bpf.RetConstant{Val: deny})
 }
 
+// assemble turns the program into the kernel's form.
 func assemble(list []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(list)
 	if err != nil {

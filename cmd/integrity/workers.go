@@ -116,6 +116,7 @@ func (s *service) committed(shard domain.Shard) {
 	}
 }
 
+// grouped counts every group.
 func (s *service) grouped(r eventstore.GroupReport) {
 	s.metrics.Group(r)
 	s.probe.Group(r)

@@ -43,6 +43,7 @@ type Backup struct {
 	Bytes        int64  `json:"bytes"`
 }
 
+// BackupConfig says what to back up to.
 type BackupConfig struct {
 	// Dir holds all backups and their archives. It is made where it is missing.
 	Dir string

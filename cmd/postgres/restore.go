@@ -15,6 +15,7 @@ import (
 	"time"
 )
 
+// RestoreConfig says what to restore, and where to.
 type RestoreConfig struct {
 	Config
 	// From holds the backups and their archives.

@@ -31,6 +31,7 @@ const (
 	maxLog = 8 << 20
 )
 
+// Config says what to run.
 type Config struct {
 	// DataDir is made where it does not exist. What else stands in it is left alone.
 	DataDir string

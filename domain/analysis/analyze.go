@@ -32,6 +32,7 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
+// Input is the file to look at.
 type Input struct {
 	Content io.ReaderAt
 	Size    int64 // bytes of Content, from 0
@@ -53,6 +54,7 @@ const (
 	NotApplicable Outcome = "not_applicable"
 )
 
+// Outcomes lists all outcomes.
 func Outcomes() []Outcome { return []Outcome{Clear, Finding, Inconclusive, NotApplicable} }
 
 // Severity says how much attention a finding deserves; None where there is no finding.
@@ -73,6 +75,7 @@ func Severities() []Severity { return []Severity{None, Info, Low, Medium, High} 
 // Unit is what positions count.
 type Unit string
 
+// The units of positions.
 const (
 	Bytes   Unit = "byte"   // offset from the file's first byte, which is 0
 	Objects Unit = "object" // number of an indirect object of a PDF
@@ -102,6 +105,7 @@ type Result struct {
 	Limitations []string   `json:"limitations"` // what the detector does not see
 }
 
+// Report is a whole analysis.
 type Report struct {
 	Results []Result `json:"results"` // one a detector, in the order of Detectors
 	// Elapsed is the time that each of Results took, in their order. What detectors share, such as parsing
@@ -111,6 +115,7 @@ type Report struct {
 	Failure Reason `json:"-"`
 }
 
+// Detector names a detector.
 type Detector struct {
 	ID          string
 	Version     int
@@ -130,6 +135,7 @@ func Limitations() []string {
 // Reason says why a whole analysis came to nothing.
 type Reason string
 
+// The reasons of an analysis that did not end.
 const (
 	ReasonTime      Reason = "The analysis did not end within its time limit."
 	ReasonCPU       Reason = "The analysis used more processor time than its limit."
@@ -148,6 +154,7 @@ func Undecided(reason Reason) Report {
 	return r
 }
 
+// result makes a result of the detector.
 func (d Detector) result(o Outcome, s Severity, summary string, evidence ...Evidence) Result {
 	if evidence == nil {
 		evidence = []Evidence{}
@@ -173,6 +180,7 @@ func Analyze(in Input, done func(Result)) {
 	}
 }
 
+// detector is a Detector and what it does.
 type detector struct {
 	Detector
 	run func(*subject) verdict
@@ -298,6 +306,7 @@ func newSubject(in Input) *subject {
 	return s
 }
 
+// section reads the content from its beginning.
 func (s *subject) section() *io.SectionReader { return io.NewSectionReader(s.Content, 0, s.Size) }
 
 // is reports whether the detected type, or one that it is a kind of, is among types.
@@ -310,6 +319,7 @@ func (s *subject) is(types ...string) bool {
 	return false
 }
 
+// declares reports whether the declared type is among types.
 func (s *subject) declares(types ...string) bool {
 	return slices.Contains(types, mediaType(s.DeclaredType))
 }
@@ -363,6 +373,7 @@ func (t *tally) addAll(structure string, count, position int64) {
 	}
 }
 
+// has reports whether one of the structures was counted.
 func (t *tally) has(structures ...string) bool {
 	return slices.ContainsFunc(structures, func(s string) bool { return t.found[s] != nil })
 }

@@ -121,6 +121,7 @@ const (
 	nameDevice    = "device or pipe"
 )
 
+// name looks at the name of an entry.
 func (a *archiveFile) name(name string) {
 	slashed := strings.ReplaceAll(name, `\`, "/")
 	for structure, is := range map[string]bool{
@@ -350,6 +351,7 @@ func (a *archiveFile) tarEntries(r io.Reader, depth int, counted bool) error {
 	}
 }
 
+// entry counts an entry of a level.
 func (a *archiveFile) entry(index, depth int) error {
 	if depth == 1 {
 		a.root = int64(index)

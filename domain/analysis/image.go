@@ -70,6 +70,7 @@ func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
 	}
 }
 
+// readImage reads the metadata.
 func (s *subject) readImage() *imageFile {
 	if !strings.HasPrefix(s.detected.String(), "image/") {
 		return nil
@@ -133,6 +134,7 @@ func program(words string) string {
 	return unknownProgram
 }
 
+// endWatcher notices a read behind the end.
 type endWatcher struct {
 	io.ReadSeeker
 	missed bool

@@ -207,6 +207,7 @@ func (s *subject) binaryObjects() verdict {
 	}, "The file holds no embedded objects.", Medium, "The file holds embedded objects.")
 }
 
+// higher is the higher of two severities.
 func higher(a, b Severity) Severity {
 	all := Severities()
 	return all[max(slices.Index(all, a), slices.Index(all, b))]
@@ -250,6 +251,7 @@ func (s *subject) isZip() bool {
 
 var errNoZip = errors.New("no ZIP file")
 
+// readZip reads the directory.
 func (s *subject) readZip() *zipFile {
 	z := &zipFile{err: errNoZip}
 	if !s.isZip() && zipEnd(s) < 0 {

@@ -50,6 +50,7 @@ var preparePDF = sync.OnceFunc(func() {
 	log.SetStatsLogger(silent{})
 })
 
+// silent is a logger that says nothing.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}

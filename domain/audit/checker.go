@@ -38,6 +38,7 @@ const PartCount = 256
 
 // Parts keeps what is set aside until the whole history has been seen.
 type Parts interface {
+	// Append adds bytes to the end of a part.
 	Append(part int, bytes []byte) error
 	// Open reads a part from its beginning, after the last Append; different parts at the same time.
 	Open(part int) io.Reader
@@ -105,6 +106,7 @@ type usageKey struct {
 	company domain.CompanyID
 }
 
+// New makes a checker.
 func New(config Config) (*Checker, error) {
 	pinned, err := evidence.NewTrustedKeys(config.Trusted.Keys(), nil, nil)
 	if err != nil {
@@ -322,8 +324,10 @@ func (c *Checker) Shard(b Beside) {
 	}
 }
 
+// Found adds findings that the caller made itself.
 func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }
 
+// formerHistory is a former history under comparison.
 type formerHistory struct {
 	Former
 	sequence int64 // of the last hash that was read

@@ -21,6 +21,7 @@ type Event struct {
 	Stored []Text
 }
 
+// Text is an erasable text as it is stored.
 type Text struct {
 	ID   domain.TextID
 	Salt []byte

@@ -11,6 +11,7 @@ import (
 	"integrityledger/domain"
 )
 
+// Sums are what was checked, in numbers.
 type Sums struct {
 	Records      int64 `json:"recordSignatures"`
 	Certificates int64 `json:"certificateSignatures"`
@@ -36,6 +37,7 @@ func (s *Sums) add(more Sums) {
 	}
 }
 
+// History is what was found of one organization.
 type History struct {
 	Organization string `json:"organization"`
 	Events       int64  `json:"events"` // the last sequence
@@ -56,6 +58,7 @@ type Used struct {
 	Used    int64  `json:"used"`
 }
 
+// Report is what came of a check.
 type Report struct {
 	Events        int64
 	Organizations []History
@@ -174,6 +177,7 @@ func (c *Checker) notChecked(s Sums) []string {
 // Check names what was found wrong. The set only grows.
 type Check string
 
+// Checks.
 const (
 	CheckReadable   Check = "readable"   // the row or line cannot be read
 	CheckPosition   Check = "position"   // gapless within a shard
@@ -209,6 +213,7 @@ type Finding struct {
 	Found    string `json:"found"`
 }
 
+// String is the finding as a person reads it.
 func (f Finding) String() string {
 	var b strings.Builder
 	b.WriteString(string(f.Check) + ":")
@@ -241,6 +246,7 @@ func (f Finding) damages() bool {
 	return true
 }
 
+// InShard sets the shard.
 func (f Finding) InShard(shard domain.Shard) Finding {
 	f.Shard = new(int(shard))
 	return f

@@ -19,6 +19,7 @@ import (
 
 // Reasons why a checkpoint was not opened. Any other is that of a pinned key's signature.
 var (
+	// ErrMalformedCheckpoint says that a text is no checkpoint at all.
 	ErrMalformedCheckpoint = errors.New("not a checkpoint")
 	ErrUnknownLogKey       = errors.New("no pinned log key of its origin signed the checkpoint")
 )

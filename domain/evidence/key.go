@@ -23,6 +23,7 @@ type JWK struct {
 	X   string `json:"x"`   // base64url of the 32 bytes
 }
 
+// KeyNames are the names of an Ed25519 key.
 type KeyNames struct {
 	KeyID             string `json:"keyId"` // RFC 7638 thumbprint, base64url
 	JWK               JWK    `json:"publicKeyJwk"`
@@ -90,6 +91,7 @@ func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	return &Signer{private: private, public: public}, nil
 }
 
+// GenerateSigner draws a new key.
 func GenerateSigner() *Signer {
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
@@ -134,6 +136,7 @@ func MarshalSignerPEM(s *Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), nil
 }
 
+// Key is the public half.
 func (s *Signer) Key() PublicKey { return s.public }
 
 // Observed is a signer with the same key that calls begin before each signature
@@ -158,6 +161,7 @@ func (s *Signer) SignPayload(payload []byte) Signed {
 // String names the key, so that a log line never holds the private half.
 func (s *Signer) String() string { return "signer " + s.public.KeyID }
 
+// GoString is String, for %#v.
 func (s *Signer) GoString() string { return s.String() }
 
 // logNamePattern is narrower than C2SP signed-note, which refuses only white space

@@ -8,8 +8,10 @@ import (
 	"sync"
 )
 
+// Language of the fixed texts.
 type Language string
 
+// The languages the service speaks.
 const (
 	Spanish Language = "es"
 	English Language = "en"
@@ -18,6 +20,7 @@ const (
 //go:embed limits.json
 var limitsCatalogue []byte
 
+// limitsText is the fixed text in one language.
 type limitsText struct {
 	Title             string   `json:"title"`
 	Points            []string `json:"points"`
@@ -42,6 +45,7 @@ func limitsIn(language Language) limitsText {
 	return readLimits()[language]
 }
 
+// LimitsTitle heads Limits.
 func LimitsTitle(language Language) string { return limitsIn(language).Title }
 
 // Limits is the fixed text on what is and is not proven (contract, section 10), one sentence or two a point, the same
@@ -52,6 +56,7 @@ func Limits(language Language, relationship string) []string {
 	return text.disclosed(text.Points, relationship)
 }
 
+// CertificateLimitsTitle heads CertificateLimits.
 func CertificateLimitsTitle(language Language) string { return limitsIn(language).CertificateTitle }
 
 // CertificateLimits is the text for a certificate of certification, in which the service did receive the file. It is

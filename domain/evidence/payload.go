@@ -49,8 +49,10 @@ func appendNumber(dst []byte, before string, n int64) []byte {
 	return AppendInt(append(dst, before...), n)
 }
 
+// Status is the state of a version at a time.
 type Status string
 
+// The states of a version.
 const (
 	Current    Status = "current"
 	Superseded Status = "superseded"
@@ -84,6 +86,7 @@ func (p RecordPayload) AppendCanonical(dst []byte) []byte {
 	return append(dst, `,"timeSource":"`+timeSource+`"}`...)
 }
 
+// MarshalJSON writes all eleven members of the payload.
 func (p RecordPayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
 // StatusPayload is a dated observation of a version's state: what it was at
@@ -96,6 +99,7 @@ type StatusPayload struct {
 	Sequence      int64  // the organization's, as observed
 }
 
+// AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusPayload) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, `{"contract":"`+StatusContract+`"`...)
 	return append(p.appendMembers(dst), '}')
@@ -117,6 +121,7 @@ type StatusAsOfPayload struct {
 	AsOfSequence int64
 }
 
+// AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusAsOfPayload) AppendCanonical(dst []byte) []byte {
 	dst = appendText(dst, `{"asOf":`, p.AsOf)
 	dst = appendNumber(dst, `,"asOfSequence":`, p.AsOfSequence)
@@ -186,6 +191,7 @@ func (p CertificatePayload) AppendCanonical(dst []byte) []byte {
 	return append(dst, '}')
 }
 
+// MarshalJSON writes the members of the payload.
 func (p CertificatePayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
 // publishedPattern is a title or a name: one line of 1 to 200 characters.

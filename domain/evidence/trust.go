@@ -14,6 +14,7 @@ import (
 // KeyStatus says whether a trusted key still signs. A retired key stays trusted.
 type KeyStatus string
 
+// The states of a trusted key.
 const (
 	KeyActive  KeyStatus = "active"
 	KeyRetired KeyStatus = "retired"
@@ -26,6 +27,7 @@ type TrustedKey struct {
 	Since  string    // a timestamp; may be empty for an active key
 }
 
+// Reasons why a key was revoked.
 const (
 	ReasonCompromised = "compromised"
 	ReasonRevoked     = "revoked"
@@ -281,6 +283,7 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 // The changes that an operator makes to a pinned set. Each makes a new set and leaves the old one as it is. A key
 // leaves no set: what it signed stays to be judged, and its keyId can never name another key.
 
+// ErrUnknownKey says that a set does not hold the key.
 var ErrUnknownKey = errors.New("the key is not among the trusted keys")
 
 // ErrRevokedKey says that a key was revoked, which nothing undoes.

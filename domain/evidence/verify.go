@@ -78,6 +78,7 @@ type Document struct {
 	Size   int64  // bytes; negative where unknown
 }
 
+// Options of Verify.
 type Options struct {
 	// Now is the verifier's clock: an observation from beyond it, by more than 300 seconds, is invalid.
 	Now time.Time

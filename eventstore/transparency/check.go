@@ -99,6 +99,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	return Derived{size, last.size, root.String()}, nil
 }
 
+// checker holds the tree as derived so far.
 type checker struct {
 	tx    pgx.Tx
 	tree  *tree

@@ -30,6 +30,7 @@ type growth struct {
 	tree  *tree   // the one that this process has seen last; nil: none yet
 }
 
+// treeRow is the row of the tree.
 type treeRow struct {
 	size      int64
 	root      []byte
@@ -172,6 +173,7 @@ func readPositions(ctx context.Context, pool *pgxpool.Pool) (positions []int64, 
 	return positions, nil
 }
 
+// news reads the hashes of events that are not in the tree.
 func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte, runs []run, err error) {
 	heads, err := readPositions(ctx, g.pool)
 	if err != nil {

@@ -47,6 +47,7 @@ import (
 	"integrityledger/eventstore/history"
 )
 
+// Config is what a Keeper is made of.
 type Config struct {
 	Pool *pgxpool.Pool // from Primary.ConsumerPool; what must be flushed says so
 	// Signer answers the log's key as it is now. Nil: this process leaves the tree alone.
@@ -305,6 +306,7 @@ func (k *Keeper) continues(ctx context.Context, from history.Querier, next check
 	return nil
 }
 
+// rowQuerier is a pool or a transaction.
 type rowQuerier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }

@@ -144,6 +144,7 @@ func (r *Reader) forget() {
 	r.tiles = nil
 }
 
+// Status is how far the log has come.
 type Status struct {
 	Events     int64            // in the ledger
 	Leaves     int64            // in the tree
@@ -238,6 +239,7 @@ type leafQuestion struct {
 // locked away cost one connection, however many ask, and delay no caller for longer once they are there again.
 const lookTimeout = 2 * time.Second
 
+// look answers a batch.
 func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.limit, lookTimeout))
 	defer cancel()

@@ -37,11 +37,13 @@ func LogName(issuer string) string {
 	return b.String() + "/log"
 }
 
+// Signer signs checkpoints.
 type Signer struct {
 	evidence.LogKey
 	private *evidence.Signer
 }
 
+// NewSigner names the key of a log.
 func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	public, err := base64.RawURLEncoding.DecodeString(private.Key().JWK.X)
 	if err != nil {
@@ -166,6 +168,7 @@ type KeyState struct {
 	Barred bool // it must sign no more
 }
 
+// KnownKey looks a key up.
 func KnownKey(ctx context.Context, from history.Querier, key evidence.LogKey) (KeyState, error) {
 	rows, _ := from.Query(ctx, readKey, keyName(key)) // the error comes with the rows
 	state, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[KeyState])

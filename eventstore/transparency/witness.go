@@ -107,6 +107,7 @@ func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 // Name, KeyHash and Verify make it a note.Verifier of its cosignatures.
 func (w *Witness) Name() string { return w.name }
 
+// KeyHash is the number in its verifier key.
 func (w *Witness) KeyHash() uint32 { return w.hash }
 
 // Verify checks a cosignature of the text of a checkpoint: eight bytes of time and the signature.

@@ -21,7 +21,7 @@
 // run or of runs side by side; CPU is a registration's.
 //
 //	kept
-//	arrays encoded in one pass (eventstore/arrays.go)      pgx's encoding 12 % of the process → 2 %
+//	arrays encoded in one pass (eventstore/cluster/codecs.go) pgx's encoding 12 % of the process → 2 %
 //	garbage up to three times what is in use (GOGC 300)     service 75 → 60 µs in process; memory at c = 1,024 110 → 180 MB
 //	a group is taken when the one before it is decided,    over HTTP, c = 256: 15 → 29 commands a group,
 //	  one connection more than processors                    PostgreSQL 184 → 90 µs, 3,700 → 5,200/s with the next two

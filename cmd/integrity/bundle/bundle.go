@@ -35,6 +35,7 @@ import (
 // Contract names the form of a bundle.
 const Contract = "integrity-bundle-v1"
 
+// Names of files in a bundle.
 const (
 	ManifestFile    = "manifest.json"
 	TrustedKeysFile = "trusted-keys.json"
@@ -42,6 +43,7 @@ const (
 	eventsDir       = "events"
 )
 
+// Manifest says what a bundle holds.
 type Manifest struct {
 	Contract     string                `json:"contract"`
 	Organization domain.OrganizationID `json:"organization"`
@@ -161,6 +163,7 @@ type Event struct {
 	Hash       string           `json:"hash"`  // hexadecimal
 }
 
+// View is an event as it is shown.
 func View(e *domain.Event) Event {
 	v := Event{
 		Sequence: e.Sequence, ID: e.ID, V: e.V, Type: e.Type, Subject: e.Subject, OccurredAt: evidence.FormatTime(e.OccurredAt),
@@ -173,6 +176,7 @@ func View(e *domain.Event) Event {
 	return v
 }
 
+// Line is an event in a bundle.
 type Line struct {
 	Event
 	Texts []LineText `json:"texts"`

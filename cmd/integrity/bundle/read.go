@@ -243,6 +243,7 @@ type former struct {
 	hashes  [][sha256.Size]byte // read ahead
 }
 
+// Organization is whose history it is.
 func (f *former) Organization() domain.OrganizationID { return f.Manifest.Organization }
 
 // Next is the hash of the next event; io.EOF after the last.

@@ -37,6 +37,7 @@ type Writer struct {
 	begun    bool
 }
 
+// Config says what a bundle is made of.
 type Config struct {
 	Organization domain.OrganizationID
 	Issuer       string
@@ -127,6 +128,7 @@ func (w *Writer) removeTemporary() error {
 	return nil
 }
 
+// resume reads the segments that are there.
 func (w *Writer) resume() error {
 	b := &Bundle{w.manifest, w.dir}
 	f := b.Former()
@@ -177,6 +179,7 @@ type DamagedError struct {
 	Found    string
 }
 
+// Error names the event.
 func (d DamagedError) Error() string {
 	return fmt.Sprintf("the history is damaged at sequence %d (%s): integrity audit says more", d.Sequence, d.Found)
 }

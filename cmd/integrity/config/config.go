@@ -119,12 +119,14 @@ func (c *Config) PlanTable() (domain.Plans, error) {
 	return plans, nil
 }
 
+// SigningSource says where the signing key is.
 func (c *Config) SigningSource() keyfiles.Source {
 	return keyfiles.Source{
 		DataDir: c.DataDir, Name: keyfiles.SigningKeyFile, Variable: Prefix + "SIGNING_KEY", Text: c.SigningKey, File: c.signingKeyFile, Trusted: c.TrustedKeysPath(),
 	}
 }
 
+// LogSource says where the key of the transparency log is.
 func (c *Config) LogSource() keyfiles.Source {
 	return keyfiles.Source{
 		DataDir: c.DataDir, Name: keyfiles.LogKeyFile, Variable: Prefix + "TRANSPARENCY_KEY", Text: c.TransparencyKey, File: c.transparencyKeyFile, Trusted: c.TrustedKeysPath(),
@@ -136,6 +138,7 @@ func (c *Config) TrustedKeysPath() string {
 	return cmp.Or(c.TrustedKeys, c.InDataDir(keyfiles.TrustedKeysFile))
 }
 
+// InDataDir is the path of a file in the data directory.
 func (c *Config) InDataDir(name string) string { return filepath.Join(c.DataDir, name) }
 
 // BlobStore is the configured store, or a directory in the data directory.
@@ -159,6 +162,7 @@ func (c *Config) SpoolDir() (string, error) {
 	return dir, nil
 }
 
+// Egress is what webhooks may be sent to.
 func (c *Config) Egress() webhooks.EgressPolicy {
 	return webhooks.EgressPolicy{Deny: c.WebhookDeny, Insecure: c.WebhookInsecure}
 }

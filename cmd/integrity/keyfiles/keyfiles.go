@@ -124,6 +124,7 @@ func WriteSigningKey(path string, signer *evidence.Signer) error {
 	return WriteNew(path, text, 0o600)
 }
 
+// WriteFirstTrusted makes a trusted-keys file that trusts one key.
 func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error {
 	trusted, err := new(evidence.TrustedKeys).Add(key, evidence.FormatTime(now))
 	if err != nil {
@@ -339,6 +340,7 @@ func (s Source) Current() (*evidence.Signer, error) {
 	return evidence.ParseSignerPEM([]byte(s.Text))
 }
 
+// Named reports whether the signer is the key of that keyId.
 func Named(s *evidence.Signer, keyID string) bool { return s != nil && s.Key().KeyID == keyID }
 
 func Absolute(path string) string {

@@ -125,6 +125,7 @@ func (v *verb) keyLimits(to *domain.CreateKey) {
 	})
 }
 
+// scopes adds the flag of that name.
 func (v *verb) scopes(to *[]domain.Scope, unless []string, usage string) {
 	texts := v.Flags().StringSlice("scopes", unless, usage)
 	v.check(func() error {
@@ -141,6 +142,7 @@ func (v *verb) scopes(to *[]domain.Scope, unless []string, usage string) {
 	})
 }
 
+// lifetime adds the flag --expires.
 func (v *verb) lifetime(to *time.Duration, usage string) {
 	text := v.Flags().String("expires", "365d", usage)
 	v.check(func() (err error) {

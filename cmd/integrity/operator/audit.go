@@ -74,6 +74,7 @@ func (a *app) auditCommand() *cobra.Command {
 	})
 }
 
+// newAudit makes a checker for either kind.
 func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID) (*audit.Checker, error) {
 	config.Trusted = o.Trusted
 	if o.against != nil {
@@ -85,6 +86,7 @@ func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID)
 	return audit.New(config)
 }
 
+// auditBundle checks an exported bundle.
 func (a *app) auditBundle(cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions) (auditView, error) {
 	b, err := bundle.Open(dir)
 	if err != nil {
@@ -168,6 +170,7 @@ func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error 
 	return err
 }
 
+// auditCheckpoint checks the log's checkpoint in a bundle.
 func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedKeys) error {
 	note, wrong, err := b.Checkpoint()
 	switch {
@@ -272,6 +275,7 @@ type partsFile struct {
 
 type chunk struct{ from, length int64 }
 
+// Append implements audit.Parts.
 func (p *partsFile) Append(part int, more []byte) error {
 	p.memory[part] = append(p.memory[part], more...)
 	if len(p.memory[part]) < partBuffer {
@@ -296,6 +300,7 @@ func (p *partsFile) Append(part int, more []byte) error {
 	return nil
 }
 
+// Open implements audit.Parts.
 func (p *partsFile) Open(part int) io.Reader {
 	readers := make([]io.Reader, 0, len(p.chunks[part])+1)
 	for _, c := range p.chunks[part] {
@@ -304,6 +309,7 @@ func (p *partsFile) Open(part int) io.Reader {
 	return io.MultiReader(append(readers, bytes.NewReader(p.memory[part]))...)
 }
 
+// Close gives the space back.
 func (p *partsFile) Close() {
 	if p.f != nil {
 		p.f.Close()

@@ -28,6 +28,7 @@ import (
 	"integrityledger/migrations"
 )
 
+// BackupView is what came of a backup.
 type BackupView struct {
 	Backup       string   `json:"backup"`
 	FinishedAt   string   `json:"finishedAt"`
@@ -109,6 +110,7 @@ func copyKeys(c *config.Config, dir string, secrets bool) (copied, left []string
 	return copied, left, nil
 }
 
+// RestoredView is what came of a restore.
 type RestoredView struct {
 	Backup  *string  `json:"backup"`
 	To      *string  `json:"to"`
@@ -223,6 +225,7 @@ type logKeys struct {
 	private []*evidence.Signer
 }
 
+// named are all of them.
 func (k logKeys) named(name string) []evidence.LogKey {
 	all := slices.Clone(k.public)
 	for _, private := range k.private {

@@ -127,6 +127,7 @@ func (v *verb) onDatabase(migrate bool, do func(ctx context.Context, cfg *config
 	})
 }
 
+// onLedger makes the command work on the ledger.
 func (v *verb) onLedger(do func(ctx context.Context, l *ledger.Opened) error) *cobra.Command {
 	return v.runs(func() error { return ledger.With(v.app.App, v.Command, do) })
 }

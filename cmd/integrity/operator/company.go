@@ -13,6 +13,7 @@ import (
 	"integrityledger/projections/query"
 )
 
+// CompanyView is a company as the API shows it.
 type CompanyView struct{ wire.Company }
 
 func viewCompany(c domain.Company) CompanyView {

@@ -20,6 +20,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
+// ExportView is what integrity export prints with --json.
 type ExportView struct {
 	Organization  domain.OrganizationID `json:"organization"`
 	Directory     string                `json:"directory"`
@@ -36,7 +37,7 @@ func (a *app) exportCommand() *cobra.Command {
 	withoutTexts := v.Flags().Bool("without-texts", false, "leave erasable texts out")
 	cli.Require(v.Command, "out")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
-		// They are read before the ledger is opened, which makes one where there is none.
+		// They are read before the ledger is opened: opening creates a ledger that is missing.
 		if _, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err != nil {
 			return err
 		}

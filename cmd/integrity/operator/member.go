@@ -20,6 +20,7 @@ import (
 	"integrityledger/projections/query"
 )
 
+// MemberView is a membership as JSON shows it.
 type MemberView struct {
 	ID             string `json:"id"`
 	OrganizationID string `json:"organizationId"`
@@ -60,6 +61,7 @@ func readMember(text string) (id domain.MemberID, email string, err error) {
 	return id, "", err
 }
 
+// email adds the flag of that name.
 func (v *verb) email() *string { return v.Flags().String("email", "", "address of the member") }
 
 func checkEmail(text string) error {
@@ -84,6 +86,7 @@ func (v *verb) member() (id *domain.MemberID, email *string) {
 	return id, email
 }
 
+// role adds the flag of that name.
 func (v *verb) role() *domain.Role {
 	var role domain.Role
 	v.Flags().StringVar((*string)(&role), "role", "", fmt.Sprintf("one of %v", domain.Roles()))
@@ -118,6 +121,7 @@ func (a *app) memberChangeCommand(name string, status *domain.MemberStatus) *cob
 	})
 }
 
+// LinkView is a link to an OAuth subject.
 type LinkView struct{ wire.OAuthLink }
 
 func (a *app) viewLink(l domain.OAuthLink) LinkView {

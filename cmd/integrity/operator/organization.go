@@ -19,6 +19,7 @@ import (
 	"integrityledger/projections/query"
 )
 
+// OrganizationView is an organization as JSON shows it.
 type OrganizationView struct {
 	ID             string `json:"id"`
 	Name           string `json:"name"`

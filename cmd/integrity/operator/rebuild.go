@@ -34,6 +34,7 @@ type differenceView struct {
 	Columns    []string                   `json:"columns"`
 }
 
+// rebuiltView is what came of a rebuild.
 type rebuiltView struct {
 	Shards          int     `json:"shards"`
 	Events          int64   `json:"events"`

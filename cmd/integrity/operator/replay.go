@@ -15,6 +15,7 @@ import (
 	"integrityledger/eventstore/history"
 )
 
+// EventView is an event as it stands in the log.
 type EventView struct {
 	Shard        domain.Shard `json:"shard"`
 	Position     int64        `json:"position"`

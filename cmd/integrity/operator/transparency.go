@@ -23,6 +23,7 @@ func (a *app) logCommand() *cobra.Command {
 		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand())
 }
 
+// LogStatusView is how far the log has come.
 type LogStatusView struct {
 	Events     int64            `json:"events"`
 	Leaves     int64            `json:"leaves"`
@@ -86,7 +87,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 		if *stage {
 			return ledger.With(a.App, v.Command, a.stageFork)
 		}
-		// They are read before the ledger is opened, which makes one where there is none.
+		// They are read before the ledger is opened: opening creates a ledger that is missing.
 		trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 		if err != nil {
 			return err

@@ -79,6 +79,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
+// Request hears of each request.
 func (m *Metrics) Request(o handlers.Observation) {
 	m.requests.WithLabelValues(o.Route, o.Method, statusText(o.Status)).Observe(o.Duration.Seconds())
 	if o.Code != "" {
@@ -86,6 +87,7 @@ func (m *Metrics) Request(o handlers.Observation) {
 	}
 }
 
+// Group hears of each transaction of commands.
 func (m *Metrics) Group(r eventstore.GroupReport) {
 	m.groups.WithLabelValues(shardText(r.Shard), string(r.Outcome)).Inc()
 	if r.Outcome != eventstore.GroupSplit { // its halves are counted by themselves
@@ -106,10 +108,12 @@ func (m *Metrics) Group(r eventstore.GroupReport) {
 	}
 }
 
+// Delivery hears what came of webhook deliveries.
 func (m *Metrics) Delivery(outcome string, deliveries int) {
 	m.deliveries.WithLabelValues(outcome).Add(float64(deliveries))
 }
 
+// Mail hears what came of mails.
 func (m *Metrics) Mail(outcome string, mails int) {
 	m.mails.WithLabelValues(outcome).Add(float64(mails))
 }

@@ -89,6 +89,7 @@ func (t *Traces) Traced(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool,
 	return traced, nil
 }
 
+// Close sends what is left.
 func (t *Traces) Close(ctx context.Context) error {
 	if t == nil {
 		return nil

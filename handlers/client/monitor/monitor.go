@@ -26,6 +26,7 @@ import (
 // Kind says what a log did.
 type Kind string
 
+// The kinds of an AlarmError.
 const (
 	// Rewritten: what was signed before is not what the log holds now.
 	Rewritten Kind = "rewritten"
@@ -62,6 +63,7 @@ type AlarmError struct {
 
 func (a *AlarmError) Error() string { return string(a.Kind) + ": " + a.Detail }
 
+// Seen is a checkpoint that passed.
 type Seen struct {
 	evidence.Checkpoint
 	Note string
@@ -207,6 +209,7 @@ func (m Monitor) hashes(ctx context.Context, seen Seen) treeReader {
 	return treeReader{tlog.TileHashReader(tlog.Tree{N: seen.Size, Hash: seen.Root}, t), seen, t}
 }
 
+// root is that of the first size entries.
 func (r treeReader) root(size int64) (tlog.Hash, error) {
 	if size > 0 {
 		root, err := tlog.TreeHash(size, r)
@@ -234,6 +237,7 @@ type tiles struct {
 	failed error
 }
 
+// Height is that of tlog-tiles.
 func (t *tiles) Height() int { return client.LogTileHeight }
 
 // ReadTiles fetches the tiles that are not held yet.

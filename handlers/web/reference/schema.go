@@ -181,7 +181,7 @@ func (s schema) rules() (list []Rule) {
 	if s.Const != nil {
 		values = append(values, plain(s.Const))
 	}
-	add(Values, values...)
+	add(Values, slices.DeleteFunc(values, func(v string) bool { return v == "" })...) // null stands in the type
 	add(Default, plain(s.Default))
 	return list
 }

@@ -44,10 +44,12 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// Key is what a monitor pins.
 func (l *Log) Key() evidence.LogKey {
 	return must(evidence.NewLogKey(l.name, l.private.Public().(ed25519.PublicKey)))
 }
 
+// Pinned is a set that pins the log alone.
 func (l *Log) Pinned() *evidence.TrustedKeys {
 	return must(evidence.NewTrustedKeys(nil, nil, []evidence.LogKey{l.Key()}))
 }
@@ -62,6 +64,7 @@ func (l *Log) Edit(change func(entries []string) []string) {
 	}
 }
 
+// Grow appends entries until the log has so many.
 func (l *Log) Grow(size int) {
 	l.Edit(func(entries []string) []string {
 		for len(entries) < size {
@@ -71,6 +74,7 @@ func (l *Log) Grow(size int) {
 	})
 }
 
+// ReadHashes implements tlog.HashReader.
 func (l *Log) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	read := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {
@@ -87,6 +91,7 @@ func (l *Log) Checkpoint() string {
 	return l.Sign(fmt.Sprintf("%s\n%d\n%s\n", l.name, size, must(tlog.TreeHash(size, l))))
 }
 
+// Sign signs any text.
 func (l *Log) Sign(text string) string {
 	key := l.Key()
 	secret := base64.StdEncoding.EncodeToString(append([]byte{1}, l.private.Seed()...))
@@ -113,6 +118,7 @@ func (l *Log) Answer(with http.HandlerFunc) {
 	l.answer = with
 }
 
+// Serve answers as the service does.
 func (l *Log) Serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == path+"checkpoint" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
