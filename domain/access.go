@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -103,6 +104,15 @@ func (a Access) kind() string {
 	return "key"
 }
 
+// MinuteCount is requests of an organization in a UTC minute that are counted together.
+type MinuteCount struct {
+	Organization OrganizationID
+	Minute       int64
+	Requests     int
+	Used         int // of the minute, these included, once they are counted
+	Refused      int // of Requests, because of their credential: they are given back
+}
+
 // Add names what a command needs: what its Decide looks at, and the key, the link and the member that it acts with.
 func (n *Needs) Add(c Command) {
 	by := c.CommandOrigin()
@@ -117,18 +127,32 @@ func (n *Needs) Add(c Command) {
 	c.Need(n)
 }
 
-// Decide judges the actor and then decides the command. It is the only way from a group to a command's Decide:
-// authentication comes before the queue, and what it has read may have ended since.
-func (s *State) Decide(c Command, now time.Time) ([]Draft, error) {
-	if err := s.judge(c.CommandOrigin(), now); err != nil {
+// Decide judges the actor and then decides the command. It is the only way from a group to a command's Decide: what was
+// known of the actor before the queue may have ended since. used is which request of its organization's minute the
+// command is, where its group has counted it.
+func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
+	if err := s.Judge(c.CommandOrigin(), used, now); err != nil {
 		return nil, err
 	}
 	return c.Decide(s, now)
 }
 
-// judge refuses an actor that may not act at this moment, with the code that authentication gives. What operators and
-// the service itself do is not judged; any other actor that names neither a key nor a member is refused.
-func (s *State) judge(c Origin, now time.Time) error {
+// PerMinute is an organization's limit of requests a minute.
+func (s *State) PerMinute(id OrganizationID) (int, error) {
+	o := s.organizations[id]
+	if o == nil {
+		return 0, fmt.Errorf("organization %s does not exist", id)
+	}
+	if _, ok := s.plans[o.Plan]; !ok {
+		return 0, fmt.Errorf("organization %s has the plan %q, which the table of plans lacks", id, o.Plan)
+	}
+	return s.plans.PerMinute(o.Plan, o.PerMinute), nil
+}
+
+// Judge refuses an actor that may not act at this moment, with the code that authentication gives: first by the
+// credential, then by the limit of the minute, then by scope and role. What operators and the service itself do is not
+// judged; any other actor that names neither a key nor a member is refused.
+func (s *State) Judge(c Origin, used int, now time.Time) error {
 	if c.Actor == OperatorActor || c.Actor == SystemActor {
 		return nil
 	}
@@ -140,6 +164,9 @@ func (s *State) judge(c Origin, now time.Time) error {
 		member := s.activeMember(c.Organization, key.Member)
 		if member == nil {
 			return ErrKeyRefused
+		}
+		if err := s.withinMinute(c, used, now); err != nil {
+			return err
 		}
 		return c.authorize(Access{Key: id, Scopes: key.Scopes, Role: member.Role})
 	}
@@ -161,6 +188,18 @@ func (s *State) judge(c Origin, now time.Time) error {
 	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
 }
 
+// withinMinute refuses a request beyond the limit of its minute, where its group has counted it.
+func (s *State) withinMinute(c Origin, used int, now time.Time) error {
+	if c.Minute == 0 {
+		return nil
+	}
+	most, err := s.PerMinute(c.Organization)
+	if err == nil && used > most {
+		err = MinuteUsed(most, max(time.Second, time.Unix((c.Minute+1)*60, 0).Sub(now))) // it may have waited until another minute
+	}
+	return err
+}
+
 func (c Origin) authorize(a Access) error {
 	if c.Scope == "" {
 		return nil
@@ -169,7 +208,7 @@ func (c Origin) authorize(a Access) error {
 }
 
 // MayAct says what would have to be true for an actor to act at a moment; it is empty if the actor may act. It is
-// judge without scope and role, for a replay: the state must have seen every event of the organization before.
+// Judge without scope and role, for a replay: the state must have seen every event of the organization before.
 func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected string) {
 	member, err := ParseID[MemberID](actor)
 	if id, notKey := ParseID[KeyID](actor); notKey == nil {

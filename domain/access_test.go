@@ -24,7 +24,7 @@ func TestJudgeOfLinks(t *testing.T) {
 			change(&origin)
 		}
 		var refused *Error
-		if err := w.state.judge(origin, w.now); errors.As(err, &refused) {
+		if err := w.state.Judge(origin, 0, w.now); errors.As(err, &refused) {
 			return refused.Code
 		}
 		return ""
@@ -100,7 +100,7 @@ func BenchmarkDecide(b *testing.B) {
 		},
 		"judged": func(n *Needs, s *State, now time.Time) error {
 			n.Add(c)
-			_, err := s.Decide(c, now)
+			_, err := s.Decide(c, 0, now)
 			return err
 		},
 	} {
@@ -165,5 +165,49 @@ func TestDestinationKeepsItsDescription(t *testing.T) {
 	}
 	if kept := w.state.webhooks[create.Outcome.ID].Description; kept == nil || kept.Body != "Eva's" {
 		t.Errorf("the description is %+v", kept)
+	}
+}
+
+// TestMinuteIsJudgedAfterTheCredentialAndBeforeTheScope is the order of contract section 2 for a request that its group
+// counts.
+func TestMinuteIsJudgedAfterTheCredentialAndBeforeTheScope(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10) // one request a minute
+	reader, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: []Scope{IntegrityRead}, Lifetime: DefaultKeyLifetime}, w.now)
+	w.execute(reader)
+	origin := Origin{Organization: w.origin.Organization, Actor: reader.Outcome.ID.String(), Minute: w.now.Unix() / 60}
+	for _, c := range []struct {
+		what    string
+		minute  int64
+		used    int
+		scope   Scope
+		revoked bool
+		want    Code
+	}{
+		{"the last request of the minute", origin.Minute, 1, IntegrityRead, false, ""},
+		{"one without the scope", origin.Minute, 1, IntegrityWrite, false, MissingScope},
+		{"one more", origin.Minute, 2, IntegrityRead, false, RateLimited},
+		{"one more without the scope", origin.Minute, 2, IntegrityWrite, false, RateLimited},
+		{"one more that has waited until the next minute", origin.Minute - 1, 2, IntegrityRead, false, RateLimited},
+		{"one that was counted before", 0, 0, IntegrityRead, false, ""},
+		{"one more of a revoked key", origin.Minute, 2, IntegrityWrite, true, InvalidKey},
+	} {
+		if c.revoked {
+			w.execute(&RevokeKey{Origin: w.origin, Key: reader.Outcome.ID})
+		}
+		by := origin
+		by.Minute, by.Scope = c.minute, c.scope
+		var got Code
+		err := w.state.Judge(by, c.used, w.now)
+		if refused, ok := errors.AsType[*Error](err); ok {
+			got = refused.Code
+			if got == RateLimited && (refused.RetryAfter <= 0 || refused.RetryAfter > time.Minute) {
+				t.Errorf("%s: try again after %s", c.what, refused.RetryAfter)
+			}
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
 	}
 }

@@ -104,6 +104,9 @@ type Origin struct {
 	Link LinkID
 	// Scope is what the actor must be allowed when the command is decided; empty for what every active key may do.
 	Scope Scope
+	// Minute is the UTC minute of a request that was not counted before the queue: its group counts it, and judges it by
+	// the organization's limit of the minute. 0: it is counted. Only a request of one command may leave that to the group.
+	Minute int64
 }
 
 // Actors that are not API keys.

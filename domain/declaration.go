@@ -162,7 +162,6 @@ type Register struct {
 	receivedAt time.Time
 	publicID   PublicID
 	recordID   RecordID
-	documentID DocumentID // used where this is the document's first version
 	salt       string
 	record     evidence.RecordPayload
 	payload    []byte
@@ -207,7 +206,7 @@ func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, d
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
 	c := &Register{
 		Origin: origin, Key: key, Limits: limits, Declaration: declaration, receivedAt: receivedAt, signer: r.Signer,
-		recordID: NewID[RecordID](receivedAt), documentID: NewID[DocumentID](receivedAt),
+		recordID: NewID[RecordID](receivedAt),
 	}
 	if declaration.ReservationID != nil {
 		c.publicID = *declaration.ReservationID
@@ -256,7 +255,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Replayed, c.Usage, c.CompanyUsed = false, usage, s.Used(UsageKey{c.Organization, usage.Period, company.ID})
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
 	if document == nil {
-		document = &Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference}
+		document = &Document{ID: DocumentID(c.recordID), Source: d.Source, Reference: d.DocumentReference}
 	}
 	known := s.Version(document.ID, d.Version)
 	if known != nil && known.Registered() {

@@ -235,7 +235,7 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 		organization := NewOrganizationID(noon(), 0)
 		c := w.Prepare(Origin{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
 		b := &RecordRegisteredBody{
-			RecordID: c.recordID, DocumentID: c.documentID, VersionReference: d.VersionReference, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
+			RecordID: c.recordID, DocumentID: DocumentID(c.recordID), VersionReference: d.VersionReference, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
 			KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
 		}
 		data := b.appendCanonical(nil)
@@ -281,3 +281,30 @@ func TestLeaf(t *testing.T) {
 func hexSum(b []byte) string { return hexOf(sha256.Sum256(b)) }
 
 func hexOf(sum [32]byte) string { return hex.EncodeToString(sum[:]) }
+
+// Projections insert the document of an event that opens one without looking: no log may hold such an event twice.
+func TestDocumentIsOpenedOnce(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	if _, code := w.reserve("a", 1); code != "" {
+		t.Fatal(code)
+	}
+	c, code := w.register("a", 2, "x", nil)
+	if code != "" {
+		t.Fatal(code)
+	}
+	state := NewState(Plans{})
+	for i := range w.events {
+		e := &w.events[i]
+		if b, ok := e.Body.(*RecordRegisteredBody); ok {
+			b.DocumentID = DocumentID(c.Outcome.ID)
+			if err := state.Apply(e); err == nil || !strings.Contains(err.Error(), "opens a document that exists") {
+				t.Errorf("a document that was reserved before is opened: %v", err)
+			}
+			return
+		}
+		if err := state.Apply(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("nothing was registered")
+}

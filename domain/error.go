@@ -86,6 +86,14 @@ func InvalidMember(pointer, code, message string) *Error {
 	return Invalid([]FieldError{{Pointer: pointer, Code: code, Message: message}})
 }
 
+// MinuteUsed makes a RATE_LIMITED error of a limit of requests a minute, and of the time until the next minute.
+func MinuteUsed(most int, reset time.Duration) *Error {
+	return &Error{
+		Code: RateLimited, RetryAfter: reset,
+		Message: fmt.Sprintf("At most %d requests a minute are answered; wait until the next minute.", most),
+	}
+}
+
 // Unavailable makes a TEMPORARILY_UNAVAILABLE error.
 func Unavailable(message string) *Error {
 	return &Error{Code: TemporarilyUnavailable, Message: message, RetryAfter: time.Second}

@@ -2,6 +2,7 @@ package domain
 
 import (
 	"encoding/json"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -78,6 +79,41 @@ func FuzzDeclaration(f *testing.F) {
 		again, ok := read(normal)
 		if !ok || d.conflict(&Version{SHA256: again.SHA256, SizeBytes: again.SizeBytes, MimeType: again.MimeType, GeneratedAt: again.GeneratedAt, PreviousVersion: again.PreviousVersion}) != nil {
 			t.Fatalf("%s reads as %+v, was %+v", normal, again, d)
+		}
+	})
+}
+
+// FuzzSignedRecord: what is scanned is what encoding/json reads.
+func FuzzSignedRecord(f *testing.F) {
+	body := &RecordRegisteredBody{
+		VersionReference: VersionReference{"company", "billing", "d", 3}, PreviousVersion: new(int32(2)), Salt: "AAAAAAAAAAAAAAAAAAAAAA", Period: 202611, Status: StatusCurrent,
+		KeyID: "key", Signature: "signature", Payload: evidence.RecordPayload{Issuer: "https://ledger.example", SHA256: "ab", SizeBytes: 50_000}.AppendCanonical(nil),
+	}
+	good := string(body.appendCanonical(nil))
+	body.Reserved, body.PreviousVersion = true, nil
+	for _, data := range []string{good, string(body.appendCanonical(nil))} {
+		if r, ok := scanSignedRecord([]byte(data)); !ok || r.References != body.References() || r.KeyID != "key" || string(r.Payload) != string(body.Payload) {
+			f.Errorf("not scanned: %s", data)
+		}
+	}
+	f.Add([]byte(good))
+	for _, change := range []struct{ from, to string }{
+		{`"keyId"`, `"KEYID"`}, {`"keyId"`, `"other"`}, {`"period"`, `"keyId"`}, {`"documentId"`, `"payload"`}, {`"version":3`, `"version":03`}, {`"version":3`, `"version":-3`},
+		{`"version":3`, `"version":3.0`}, {`"version":3`, `"version":12345678901234567890`}, {`"version":3`, `"version":"3"`}, {`"version":3`, `"version":null`},
+		{`"source":"billing"`, `"source":null`}, {`"source":"billing"`, `"source":"a\u0062"`}, {`"source":"billing"`, `"source":"é"`}, {`"source":"billing"`, "\"source\":\"\xff\""},
+		{`"source":"billing"`, "\"source\":\"a\nb\""}, {`,"source"`, `, "source"`}, {`{"algorithm"`, `{"payload":{},"algorithm"`}, {`{"algorithm"`, `{} {"algorithm"`}, {`:3}`, `:3,}`}, {`:3}`, `:3} `},
+		{`:3}`, `:3}}`}, {`"sizeBytes":50000`, `"sizeBytes":true`}, {`"sizeBytes":50000`, `"sizeBytes":[]`}, {`"company"`, `"company`}, {good, `{}`}, {good, ``}, {good, `null`}, {`"payload":{`, `"payload":null,"salt":{`},
+	} {
+		f.Add([]byte(strings.Replace(good, change.from, change.to, 1)))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, ok := scanSignedRecord(data)
+		if !ok {
+			return
+		}
+		var want SignedRecord
+		if err := json.Unmarshal(data, &want); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\nscanned %+v\nread    %+v, %v", data, got, want, err)
 		}
 	})
 }

@@ -124,7 +124,11 @@ func (p Period) Previous() Period { return PeriodOf(p.Start().AddDate(0, -1, 0))
 // Next is the month after.
 func (p Period) Next() Period { return PeriodOf(p.End()) }
 
-func (p Period) String() string { return fmt.Sprintf("%04d-%02d", int(p)/100, int(p)%100) }
+func (p Period) String() string {
+	return string([]byte{digit(p / 100_000), digit(p / 10_000), digit(p / 1000), digit(p / 100), '-', digit(p / 10), digit(p)})
+}
+
+func digit(p Period) byte { return '0' + byte(p%10) }
 
 // MarshalText writes "2026-11".
 func (p Period) MarshalText() ([]byte, error) { return []byte(p.String()), nil }

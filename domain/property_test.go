@@ -123,7 +123,7 @@ type failer interface {
 }
 
 func (w *world) execute(c Command) Code {
-	drafts, err := w.state.Decide(c, w.now)
+	drafts, err := w.state.Decide(c, 0, w.now)
 	var refusal *Error
 	if errors.As(err, &refusal) {
 		if drafts != nil {
@@ -282,6 +282,9 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 		stored.Body, stored.Texts = body, nil
 		if LeafHash(stored.Leaf()) != e.Hash {
 			t.Fatalf("event %d: the hash is not that of the stored members", i)
+		}
+		if b, ok := body.(*RecordRegisteredBody); ok && b.OpensDocument() != (replayed.Document(e.Company, b.Source, b.DocumentReference) == nil) {
+			t.Fatalf("event %d opens a document: %t", i, b.OpensDocument())
 		}
 		if err := replayed.Apply(&stored); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -100,7 +101,7 @@ func (v *Version) Record(companyReference string) Record {
 // RecordRegisteredBody is the declaration of one version with its signed payload.
 type RecordRegisteredBody struct {
 	RecordID   RecordID   `json:"recordId"`
-	DocumentID DocumentID `json:"documentId"`
+	DocumentID DocumentID `json:"documentId"` // see OpensDocument
 	VersionReference
 	PreviousVersion *int32 `json:"previousVersion"`
 	// Reserved says that this finalizes a reservation of the version. False is not written, so that the data of all
@@ -115,6 +116,10 @@ type RecordRegisteredBody struct {
 	Payload json.RawMessage        `json:"payload"`
 	Record  evidence.RecordPayload `json:"-"` // Payload, parsed
 }
+
+// OpensDocument reports that no event before this one is of its document: the id of such a document is made of the bits of
+// the id of its first record. False says nothing: before there was this rule, a new document had an id of its own.
+func (b *RecordRegisteredBody) OpensDocument() bool { return DocumentID(b.RecordID) == b.DocumentID }
 
 // RecordSupersededBody says that a higher version took the place of this one.
 type RecordSupersededBody struct {
@@ -153,6 +158,7 @@ func (b *RecordRevokedBody) apply(s *State, e *Event) error {
 }
 
 func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
+	isNew := s.Document(e.Company, b.Source, b.DocumentReference) == nil
 	d := s.AddDocument(Document{
 		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
 	})
@@ -164,6 +170,8 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	switch {
 	case known != nil && known.Registered():
 		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
+	case b.OpensDocument() && !isNew:
+		return fmt.Errorf("event %s opens a document that exists", e.ID)
 	case b.Reserved != (known != nil) || known != nil && known.PublicID != version.PublicID:
 		return fmt.Errorf("event %s and the reservation of version %d disagree", e.ID, b.Version)
 	case known != nil:
@@ -288,10 +296,114 @@ type SignedRecord struct {
 	evidence.References
 }
 
-// ReadSignedRecord takes the stored data of a registration apart without judging it.
+// ReadSignedRecord takes the stored data of a registration apart without judging it. The payload is a part of data.
 func ReadSignedRecord(data []byte) (r SignedRecord, err error) {
+	if r, ok := scanSignedRecord(data); ok {
+		return r, nil
+	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return SignedRecord{}, fmt.Errorf("stored registration: %w", err)
 	}
 	return r, nil
+}
+
+// scanSignedRecord reads what encoding/json reads, from data as it is nearly always written: the members of a
+// registration without spaces, in whatever order, of ASCII text without escapes. Anything else is not ok.
+func scanSignedRecord(data []byte) (r SignedRecord, ok bool) {
+	s := scanner{data}
+	ok = s.object(func(name []byte) (ok bool) {
+		switch string(name) {
+		case "companyReference":
+			r.CompanyReference, ok = s.text()
+		case "documentReference":
+			r.DocumentReference, ok = s.text()
+		case "keyId":
+			r.KeyID, ok = s.text()
+		case "payload":
+			from := s.rest
+			ok = s.object(func([]byte) bool { return s.value() })
+			r.Payload = json.RawMessage(from[:len(from)-len(s.rest)])
+		case "salt":
+			r.Salt, ok = s.text()
+		case "signature":
+			r.Signature, ok = s.text()
+		case "source":
+			r.Source, ok = s.text()
+		case "version":
+			r.Version, ok = s.number()
+		case "documentId", "period", "previousVersion", "recordId", "reserved", "status":
+			ok = s.value()
+		}
+		return ok
+	})
+	return r, ok && len(s.rest) == 0
+}
+
+// scanner reads JSON without spaces and escapes.
+type scanner struct{ rest []byte }
+
+func (s *scanner) skip(token string) bool {
+	rest, ok := bytes.CutPrefix(s.rest, []byte(token))
+	s.rest = rest
+	return ok
+}
+
+// object calls member with each name, to read the value.
+func (s *scanner) object(member func(name []byte) bool) bool {
+	if !s.skip("{") {
+		return false
+	}
+	for {
+		name, ok := s.quoted()
+		if !ok || !s.skip(":") || !member(name) {
+			return false
+		}
+		if !s.skip(",") {
+			return s.skip("}")
+		}
+	}
+}
+
+func (s *scanner) value() bool {
+	if _, ok := s.quoted(); ok {
+		return true
+	}
+	if _, ok := s.number(); ok {
+		return true
+	}
+	return s.skip("null") || s.skip("true")
+}
+
+func (s *scanner) text() (string, bool) {
+	text, ok := s.quoted()
+	return string(text), ok
+}
+
+func (s *scanner) quoted() (text []byte, ok bool) {
+	if len(s.rest) == 0 || s.rest[0] != '"' {
+		return nil, false
+	}
+	for i, c := range s.rest[1:] {
+		switch {
+		case c == '"':
+			text, s.rest = s.rest[1:1+i], s.rest[2+i:]
+			return text, true
+		case c < ' ' || c > '~' || c == '\\':
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// number reads an integer from 0 on, as it is written in one way.
+func (s *scanner) number() (n int64, ok bool) {
+	digits := 0
+	for ; digits < len(s.rest) && s.rest[digits] >= '0' && s.rest[digits] <= '9'; digits++ {
+		n = 10*n + int64(s.rest[digits]-'0')
+	}
+	if digits == 0 || digits > 16 || digits > 1 && s.rest[0] == '0' {
+		return 0, false
+	}
+	s.rest = s.rest[digits:]
+	return n, true
 }

@@ -8,6 +8,12 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
+var routed = map[string]string{
+	"never": "SELECT position FROM events WHERE position > $1",
+
+	"head": lockHead, "move": moveHead, "events": insertEvents, "texts": insertTexts,
+}
+
 // See the test of the same name in projections.
 func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
@@ -16,9 +22,8 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	pgtest.Routed(t, pool, map[string]string{
-		"never": "SELECT position FROM events WHERE position > $1",
-
-		"head": lockHead, "move": moveHead, "events": insertEvents, "texts": insertTexts,
-	})
+	pgtest.Routed(t, pool, routed)
 }
+
+// Citus pushes down no INSERT that selects from what has no relation.
+func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }

@@ -236,9 +236,16 @@ func (c *Clock) prepared(at, now time.Time, waited time.Duration) *ClockError {
 // for the lock.
 const databaseTime = "SELECT clock_timestamp()"
 
-func (c *Clock) queue(b *pgx.Batch, to *time.Time) {
-	b.Queue(databaseTime).QueryRow(func(row pgx.Row) error {
-		if err := row.Scan(to); err != nil {
+func (c *Clock) queue(b *pgx.Batch, to *time.Time) { c.ask(b.Queue(databaseTime), to) }
+
+// queueAwaited asks besides, in a group that holds the shard's head, whether somebody waits.
+func (c *Clock) queueAwaited(b *pgx.Batch, to *time.Time, after *Commit) {
+	c.ask(b.Queue(databaseTime+", NOT pg_try_advisory_xact_lock($1, $2)", awaitedLock, int32(after.Shard)), to, &after.Awaited)
+}
+
+func (c *Clock) ask(q *pgx.QueuedQuery, to *time.Time, more ...any) {
+	q.QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(append([]any{to}, more...)...); err != nil {
 			return fmt.Errorf("ask for the database's time: %w", err)
 		}
 		if *to = to.UTC(); c.Database != nil {
@@ -345,18 +352,18 @@ func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID s
 		return ClockReset{}, fmt.Errorf("connect to reset a shard: %w", err)
 	}
 	defer conn.Release()
-	g := &group{shard: shard, state: domain.NewState(l.Plans)}
+	g := &group{shard: shard, after: Commit{Shard: shard}, state: domain.NewState(l.Plans)}
 	reset, err := l.resetClock(ctx, conn.Conn(), g, requestID)
 	if err != nil {
 		rollBack(context.WithoutCancel(ctx), conn.Conn())
 	} else if l.Committed != nil {
-		l.Committed(shard)
+		l.Committed(g.after)
 	}
 	return reset, err
 }
 
 func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, requestID string) (ClockReset, error) {
-	err := l.lock(ctx, conn, g, func(*pgx.Batch) {})
+	err := l.lock(ctx, conn, g, &pgx.Batch{}, func() {})
 	if err == nil {
 		return ClockReset{}, ErrClockRight
 	}

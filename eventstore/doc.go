@@ -10,7 +10,8 @@
 //
 //	Execute ─▶ queue (bounded, round robin by organization)
 //	               └▶ group of up to 256 commands
-//	                    1. BEGIN; lock the head; load what the commands need
+//	                    1. count requests, and commit that
+//	                       BEGIN; lock the head; load what the commands need
 //	                       judge each actor and decide in memory, in arrival order
 //	                    2. events, projections, queues, head; COMMIT
 //	               ◀── everyone is answered
@@ -19,8 +20,8 @@
 // queue would refuse. An organization has at most a quarter of the places, as many as it leaves free, and an eighth of
 // a group while others use the shard.
 //
-// Two groups of a shard are under way: while one waits for the disk, the next waits for the lock. Nobody waits for a
-// timer: a lone command is a group of one.
+// A process has one group of a shard under way; what arrives meanwhile becomes the next. Nobody waits for a timer: a lone
+// command is a group of one.
 //
 // # When it fails
 //

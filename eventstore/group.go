@@ -1,6 +1,7 @@
 package eventstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type group struct {
 	now      time.Time // decision time of the whole group
 	clock    reading   // that the clocks agreed with after the first round trip
 	events   []domain.Event
+	after    Commit // what its commit leaves to be done
 }
 
 // errPoison lies in the data of a command.
@@ -41,11 +43,9 @@ const loadTimeout = 12 * time.Second
 
 // commit takes a group through its two round trips and answers everyone in it.
 //
-// decided is called, at least once, when the group needs the shard's queue no longer.
-//
 // What a crash leaves: before COMMIT reaches the server, nothing; after it, the whole group. When it cannot be told
 // which, no caller is answered with success and nothing is repeated.
-func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, decided func()) {
+func (l *Ledger) commit(held *connection, shard domain.Shard, items []item) {
 	start := l.Clock.Now()
 	ctx, span := l.startSpan(shard, items)
 	report := GroupReport{Shard: shard, Commands: len(items), Outcome: GroupFailed}
@@ -63,7 +63,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			err = errors.Join(err, connecting)
 			break
 		}
-		g, err = l.attempt(ctx, held.conn.Conn(), shard, items, decided)
+		g, err = l.attempt(ctx, held.conn.Conn(), shard, items)
 		if err == nil || errors.Is(err, cluster.ErrUnknown) || attempt == maxAttempts || !retryable(err) {
 			break
 		}
@@ -72,6 +72,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 	switch {
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
+		l.settle(ctx, held.conn.Conn(), g)
 		for i, it := range items {
 			if err := g.answers[i].Err; err != nil {
 				report.Refused = append(report.Refused, err)
@@ -79,31 +80,31 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			it.answer(g.answers[i])
 		}
 		if len(g.events) > 0 && l.Committed != nil {
-			l.Committed(shard)
+			l.Committed(g.after)
 		}
 		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", len(report.Refused), "events", len(g.events),
 			"position", g.position+int64(len(g.events)), "duration", l.Clock.Now().Sub(start))
 	case errors.Is(err, cluster.ErrUnknown):
 		report.Outcome = GroupUnknown
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
-		answerAll(items, errUnknownOutcome)
+		answerAll(items, g, errUnknownOutcome)
 	case disagree:
 		report.Outcome = GroupClocks
 		l.Clock.refuse(clocks.Cause)
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", clocks)
-		answerAll(items, clocks.Refusal())
+		answerAll(items, g, clocks.Refusal())
 	case errors.Is(err, errPoison) && len(items) > 1:
 		report.Outcome = GroupSplit
 		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
 		half := len(items) / 2
-		l.commit(held, shard, items[:half], decided)
-		l.commit(held, shard, items[half:], decided)
+		l.commit(held, shard, items[:half])
+		l.commit(held, shard, items[half:])
 	case errors.Is(err, errPoison):
 		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.CommandOrigin().RequestID, "error", cluster.Loggable(err))
-		answerAll(items, errInternal)
+		answerAll(items, g, errInternal)
 	default:
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
-		answerAll(items, domain.Unavailable("The database did not take the change; send the request again."))
+		answerAll(items, g, domain.Unavailable("The database did not take the change; send the request again."))
 	}
 }
 
@@ -132,17 +133,16 @@ func (c *connection) release() {
 }
 
 // attempt is one transaction. It leaves the connection outside of one, or closed.
-func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
+func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard, items []item) (*group, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	g := &group{shard: shard, items: items, answers: make([]Answer, len(items)), state: domain.NewState(l.Plans)}
+	g := &group{shard: shard, after: Commit{Shard: shard}, items: items, answers: make([]Answer, len(items)), state: domain.NewState(l.Plans)}
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
 	defer cancelLoading()
 	err := l.load(loading, conn, g)
 	if err == nil {
 		err = l.decide(g)
 	}
-	decided()
 	if err == nil {
 		err = l.write(ctx, conn, g)
 	}
@@ -174,17 +174,89 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 		needs.Add(it.command)
 		organizations = append(organizations, it.command.CommandOrigin().Organization)
 	}
-	if err := l.lock(ctx, conn, g, func(b *pgx.Batch) { l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state) }); err != nil {
+	b := &pgx.Batch{}
+	l.count(b, g)
+	if err := l.lock(ctx, conn, g, b, func() { l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state) }); err != nil {
 		return err
 	}
 	return g.date()
 }
 
+// count queues the count of the requests that no try has counted yet. One that was counted by a lost connection is
+// counted again.
+func (l *Ledger) count(b *pgx.Batch, g *group) {
+	type minute struct {
+		organization domain.OrganizationID
+		minute       int64
+	}
+	of := map[minute]*domain.MinuteCount{}
+	var counts []*domain.MinuteCount
+	counted := make([]*domain.MinuteCount, len(g.items))
+	ordinals := make([]int, len(g.items)) // within the count
+	for i, it := range g.items {
+		by := it.command.CommandOrigin()
+		if by.Minute == 0 || it.count != nil {
+			continue
+		}
+		c := of[minute{by.Organization, by.Minute}]
+		if c == nil {
+			c = &domain.MinuteCount{Organization: by.Organization, Minute: by.Minute}
+			of[minute{by.Organization, by.Minute}], counts = c, append(counts, c)
+		}
+		c.Requests++
+		counted[i], ordinals[i] = c, c.Requests
+	}
+	if counts == nil {
+		return
+	}
+	b.Queue("BEGIN")
+	l.Count(b, g.shard, counts)
+	b.Queue("COMMIT").Exec(func(pgconn.CommandTag) error {
+		for i, c := range counted {
+			if c != nil {
+				g.items[i].count, g.items[i].used = c, c.Used-c.Requests+ordinals[i]
+			}
+		}
+		return nil
+	})
+}
+
+// settle ends what count began, before the callers have their answers: what is refused is not counted by then.
+func (l *Ledger) settle(ctx context.Context, conn *pgx.Conn, g *group) {
+	var counts []*domain.MinuteCount
+	for i, it := range g.items {
+		if it.count == nil {
+			continue
+		}
+		if invalidKey(g.answers[i].Err) {
+			it.count.Refused++
+		}
+		if (it.count.Refused > 0 || it.count.Used == it.count.Requests) && !slices.Contains(counts, it.count) {
+			counts = append(counts, it.count)
+		}
+	}
+	if counts == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := l.Settle(ctx, conn, g.shard, counts); err != nil {
+		l.Log.Warn("counts of requests stay as they are", "shard", g.shard, "error", cluster.Loggable(err))
+	}
+	for _, c := range counts {
+		c.Refused = 0 // the other half of a split group is in the same count
+	}
+}
+
+func invalidKey(err error) bool {
+	refused, ok := errors.AsType[*domain.Error](err)
+	return ok && refused.Code == domain.InvalidKey
+}
+
 // lock begins a transaction with the shard's head and compares the clocks; more may be asked in the same round trip. The
 // lock comes first and in a statement of its own: a statement keeps the snapshot from before it waited.
-func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, more func(*pgx.Batch)) error {
+func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batch, more func()) error {
 	cluster.ForgetWarnings(conn)
-	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(lockHead, g.shard).QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(&g.position, &g.last); err != nil {
@@ -193,8 +265,8 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, more func(*
 		return nil
 	})
 	var database time.Time
-	l.Clock.queue(b, &database)
-	more(b)
+	l.Clock.queueAwaited(b, &database, &g.after)
+	more()
 	sent := l.Clock.Monotonic()
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("load the state of a group: %w", err)
@@ -224,6 +296,9 @@ func (g *group) date() error {
 func (l *Ledger) decide(g *group) error {
 	for i, it := range g.items {
 		drafts, err := l.decideOne(it, g)
+		if most, _ := g.state.PerMinute(it.command.CommandOrigin().Organization); it.count != nil && !invalidKey(err) {
+			g.answers[i].Used, g.answers[i].Most = it.used, most
+		}
 		if err != nil {
 			g.answers[i].Err = err
 			continue
@@ -255,10 +330,10 @@ func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error)
 	if at, ok := domain.DatedAt(c); ok {
 		if err := l.Clock.prepared(at, g.clock.wall, g.clock.mono-it.queued); err != nil {
 			l.Log.Error("a time that was signed before the queue is wrong", "requestId", c.CommandOrigin().RequestID, "error", err)
-			return nil, err.Refusal()
+			return nil, cmp.Or[error](g.state.Judge(c.CommandOrigin(), it.used, g.now), err.Refusal())
 		}
 	}
-	drafts, err = g.state.Decide(c, g.now)
+	drafts, err = g.state.Decide(c, it.used, g.now)
 	if _, refused := errors.AsType[*domain.Error](err); err != nil && !refused {
 		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "error", err)
 		err = errInternal
@@ -276,7 +351,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 			return fmt.Errorf("%w: %w", errPoison, err)
 		}
 		if l.Enqueue != nil {
-			l.Enqueue(b, g.shard, g.events, g.state)
+			l.Enqueue(b, g.shard, g.events, g.state, &g.after.Queued)
 		}
 		b.Queue(moveHead, g.shard, g.position+int64(len(g.events)), g.now).Exec(func(pgconn.CommandTag) error {
 			written = true
@@ -329,15 +404,19 @@ func retryable(err error) bool {
 
 // A row is inserted beside its shard's head, here and wherever rows come from arrays. On Citus, a SELECT that names no
 // distributed table runs on the coordinator, and what it gives is copied to the node in a two-phase commit; with the
-// head in it the whole statement runs on the node of the shard.
+// head in it the whole statement runs on the node of the shard. The arrays, which are of one length, are unnested by the
+// select list: in FROM, each would first be written to a store of its own, and a subquery of theirs would name no table.
 
 const insertEvents = `INSERT INTO events (shard, position, organization_id, sequence, id, v, company_id, type,
 		subject, occurred_at, actor, request_id, data, nonce, hash)
-	SELECT s.shard, n.* FROM shard_heads s, unnest($2::bigint[], $3::uuid[], $4::bigint[], $5::uuid[], $6::smallint[], $7::uuid[], $8::text[],
-		$9::text[], $10::timestamptz[], $11::text[], $12::text[], $13::bytea[], $14::bytea[], $15::bytea[]) AS n WHERE s.shard = $1`
+	SELECT s.shard, unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::bigint[]), unnest($5::uuid[]), unnest($6::smallint[]),
+		unnest($7::uuid[]), unnest($8::text[]), unnest($9::text[]), unnest($10::timestamptz[]), unnest($11::text[]),
+		unnest($12::text[]), unnest($13::bytea[]), unnest($14::bytea[]), unnest($15::bytea[])
+	FROM shard_heads s WHERE s.shard = $1`
 
 const insertTexts = `INSERT INTO texts (shard, organization_id, id, salt, body)
-	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::bytea[], $5::text[]) AS n WHERE s.shard = $1`
+	SELECT s.shard, unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::bytea[]), unnest($5::text[])
+	FROM shard_heads s WHERE s.shard = $1`
 
 // appendEvents queues the rows of new events and of their erasable texts.
 func appendEvents(b *pgx.Batch, shard domain.Shard, events []domain.Event) {

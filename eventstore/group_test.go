@@ -214,7 +214,7 @@ func TestEnqueueIsNoProjection(t *testing.T) {
 	calls := 0
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		c.GroupWeight = 1
-		c.Enqueue = func(b *pgx.Batch, shard domain.Shard, events []domain.Event, _ *domain.State) {
+		c.Enqueue = func(b *pgx.Batch, shard domain.Shard, events []domain.Event, _ *domain.State, _ *bool) {
 			calls += len(events)
 			b.Queue(`INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, 0)`, shard, [16]byte(events[0].ID), events[0].Position)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,16 +25,23 @@ type Config struct {
 	Clock *Clock
 	Log   *slog.Logger
 
+	// Count queues the statement that counts requests (Origin.Minute) and sets Used; it is a transaction of its own, so
+	// that no reader waits for a group and a group that fails takes nothing back. Settle gives back what was refused, and
+	// clears earlier minutes away where these counts begin one; if it fails, nothing is wrong but that these stay.
+	Count  func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
+	Settle func(ctx context.Context, conn *pgx.Conn, shard domain.Shard, counts []*domain.MinuteCount) error
+
 	// Load queues the queries that bring everything a group needs into the state; organizations may name one twice.
 	Load func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State)
 	// Apply queues the writes of the projections. Replay uses the same function.
 	Apply func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
 	// Enqueue queues deliveries and mails in the same transaction; replay never calls it. Nil while nothing is to be
-	// delivered.
-	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State)
+	// delivered. It sets queued where a worker on the queue of deliveries has something to do, as late as with the
+	// answers to the batch.
+	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool)
 
-	// Committed is called for each shard with new events, after their commit. It must not wait. It may be nil.
-	Committed func(shard domain.Shard)
+	// Committed is called for each group with new events, after its commit. It must not wait. It may be nil.
+	Committed func(Commit)
 
 	// Observe is called for every group once its callers have their answers. It must not wait. It may be nil.
 	Observe func(GroupReport)
@@ -44,8 +50,15 @@ type Config struct {
 
 	// GroupWeight is the most commands in a transaction; 0 means 256.
 	GroupWeight int
-	// QueueCapacity is the most commands that wait in a shard; 0 means 8192.
+	// QueueCapacity is the most commands that wait in a shard (see Places); 0 means 8192.
 	QueueCapacity int
+}
+
+// Commit is what a group that was committed leaves to be done.
+type Commit struct {
+	Shard   domain.Shard
+	Awaited bool // a process has announced that somebody there waits for events of the shard; see Notifier
+	Queued  bool // a delivery was queued
 }
 
 // Ledger decides commands and appends their events. It is safe for concurrent use, and several processes may each have
@@ -60,14 +73,14 @@ type Ledger struct {
 	running context.Context //nolint:containedctx // the life of the workers, which outlives every call
 }
 
-// inFlight is how many groups of a shard are under way: while one waits for its commit to reach the disk, the next
-// already waits for the shard's lock.
-const inFlight = 2
+// Places is how many commands may wait in each of so many shards: at least 8192, and 32768 in all, so that a ledger of few
+// shards takes in as much at once as one of four.
+func Places(shards int) int { return max(8192, 32768/shards) }
 
 // Open starts a ledger; Close ends it.
 func Open(c Config) (*Ledger, error) {
-	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Load == nil || c.Apply == nil {
-		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Load and Apply")
+	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Count == nil || c.Settle == nil || c.Load == nil || c.Apply == nil {
+		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Count, Settle, Load and Apply")
 	}
 	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 256), cmp.Or(c.QueueCapacity, 8192)
 	l := &Ledger{Config: c, shards: map[domain.Shard]*queue{}}
@@ -86,6 +99,11 @@ type Answer struct {
 	Err error // as Do returns it
 	// Sequence is its organization's, right after the command was committed or changed nothing.
 	Sequence int64
+	// Used is which request of its organization's minute a command is that its group counted and whose credential it
+	// found good, and Most how many there may be. Used is 0 of any other.
+	Used, Most int
+	// Counted is true of a request that its group has counted, or will, where no more than that may be known.
+	Counted bool
 }
 
 // Execute decides each command as if it had been sent alone and returns one answer for each, in order. Commands of one
@@ -118,8 +136,12 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 	case <-s.done:
 		return s.answers
 	case <-ctx.Done():
-		return slices.Repeat([]Answer{{Err: errUnknownOutcome}}, len(commands))
 	}
+	left := make([]Answer, len(commands))
+	for i, c := range commands {
+		left[i] = Answer{Err: errUnknownOutcome, Counted: c.CommandOrigin().Minute != 0}
+	}
+	return left
 }
 
 // Close refuses new commands, finishes what was accepted and stops. When ctx ends first, groups under way are broken
@@ -148,7 +170,7 @@ func (l *Ledger) Close(ctx context.Context) error {
 	}
 }
 
-// queue finds a shard's queue and starts its workers with the first command.
+// queue finds a shard's queue and starts its worker with the first command.
 func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,33 +181,29 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	if q == nil {
 		q = newQueue(l.QueueCapacity)
 		l.shards[shard] = q
-		for range inFlight {
-			l.workers.Go(func() { l.work(shard, q) })
-		}
+		l.workers.Go(func() { l.work(shard, q) })
 	}
 	return q, nil
 }
 
-// work commits groups until the queue is closed and empty. A group is taken only when a connection is there for it and
-// the group before it is decided, so that it holds all that came until then.
+// work commits groups until the queue is closed and empty. A group is taken when the one before it is committed and a
+// connection is there for it, so that it holds all that came until then: one that waited for the lock of the shard, which
+// the group before it holds, would be closed to what arrives meanwhile.
 func (l *Ledger) work(shard domain.Shard, q *queue) {
 	for q.wait() {
-		q.turn.Lock()
 		var held connection
 		err := l.connect(&held)
 		group := q.take(l.GroupWeight)
-		next := sync.OnceFunc(q.turn.Unlock)
 		switch {
 		case err != nil:
 			l.Log.Error("no database connection for a group", "shard", shard, "commands", len(group), "error", err)
-			answerAll(group, domain.Unavailable("The database cannot be reached; send the request again."))
+			answerAll(group, nil, domain.Unavailable("The database cannot be reached; send the request again."))
 			if l.Observe != nil {
 				l.Observe(GroupReport{Shard: shard, Commands: len(group), Outcome: GroupFailed})
 			}
 		case len(group) > 0:
-			l.commit(&held, shard, group, next)
+			l.commit(&held, shard, group)
 		}
-		next()
 		held.release()
 	}
 }
@@ -196,9 +214,14 @@ func (l *Ledger) acquire() (*pgxpool.Conn, error) {
 	return l.Pool.Acquire(ctx)
 }
 
-func answerAll(group []item, err error) {
-	for _, it := range group {
-		it.answer(Answer{Err: err})
+// answerAll answers the items of a group that failed; g is its last try, nil where there was none.
+func answerAll(items []item, g *group, err error) {
+	for i, it := range items {
+		a := Answer{Err: err, Counted: it.count != nil}
+		if g != nil {
+			a.Used, a.Most = g.answers[i].Used, g.answers[i].Most
+		}
+		it.answer(a)
 	}
 }
 

@@ -1,6 +1,7 @@
 package eventstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
@@ -24,9 +26,11 @@ const channel = "integrity_committed"
 const (
 	// notifyEvery is the least time between two notifications of a process.
 	notifyEvery = 5 * time.Millisecond
-	// pollEvery covers a notification that was lost.
-	pollEvery = time.Second
-	tailPage  = 1000
+	// listenAgain is the rest after a connection was lost.
+	listenAgain = time.Second
+	tailPage    = 1000
+	// awaitedLock is the class of the advisory locks, one a shard, by which processes announce that they wait.
+	awaitedLock = 0x77616974
 )
 
 // NotifierConfig is what a Notifier is made of.
@@ -34,17 +38,34 @@ type NotifierConfig struct {
 	Pool *pgxpool.Pool // from NotifyPool: one connection listens, one notifies
 	Read *pgxpool.Pool // for the tails
 	Log  *slog.Logger
+	// Poll is between two looks for what was committed without a notification: by an operator's command, or while this
+	// process did not listen. 0 means 1 s.
+	Poll time.Duration
 }
 
-// Notifier wakes those who wait for events of a company, whichever process committed them. After a commit, never inside
-// it (a NOTIFY in a transaction takes a lock of the whole database), a process sends at most one notification a shard
-// and 5 ms. A process listens once, and tails each shard in which anyone waits once; a look every second covers a lost
-// notification. It is a hint only: a waiter that is woken reads for itself. Safe for concurrent use.
+// Notifier wakes those who wait for events of a company, whichever process committed them. A process listens once, and
+// tails each shard in which anyone waits once. A wake-up is a hint only: a waiter that is woken reads for itself. Safe
+// for concurrent use.
+//
+// Where nobody waits, a commit costs nothing. Waiters of the own process are known to it. That there are some in any
+// process is announced by a lock:
+//
+//	waiting     LISTEN ── pg_advisory_lock_shared(shard) ── read what is new ── wait
+//	committing  BEGIN ── head's lock ── pg_try_advisory_xact_lock(shard) ── … ── COMMIT ── NOTIFY, if it was not got
+//
+// A group that gets the lock has it until it is committed. So an announcement either comes before, and the group
+// notifies, or waits until the group can be read, and the reading that follows it finds the group. The lock belongs to
+// the connection that listens: whatever ends one ends the other.
+//
+// The notification comes after the commit, never inside it (a NOTIFY in a transaction takes a lock of the whole
+// database), and a process sends at most one a shard and 5 ms. A look every second covers one that was lost, and the
+// waiters of a process of an earlier version, which announces nothing.
 type Notifier struct {
 	NotifierConfig
 	mu      sync.Mutex
 	tails   map[domain.Shard]*shardTail
-	dirty   map[domain.Shard]bool // committed here and not told yet
+	retail  context.CancelFunc    // interrupts the listener, because tails has changed
+	dirty   map[domain.Shard]bool // committed here and not told yet: whether any process has announced that it waits
 	told    chan struct{}         // holds one when dirty is not empty
 	workers sync.WaitGroup
 	stop    context.CancelFunc
@@ -64,8 +85,9 @@ func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 		return nil, errors.New("a notifier needs Pool, Read and Log")
 	}
 	w := &Notifier{
-		NotifierConfig: c, tails: map[domain.Shard]*shardTail{}, dirty: map[domain.Shard]bool{}, told: make(chan struct{}, 1),
+		NotifierConfig: c, tails: map[domain.Shard]*shardTail{}, retail: func() {}, dirty: map[domain.Shard]bool{}, told: make(chan struct{}, 1),
 	}
+	w.Poll = cmp.Or(w.Poll, time.Second)
 	w.running, w.stop = context.WithCancel(context.Background())
 	w.workers.Go(w.listen)
 	w.workers.Go(w.notify)
@@ -80,12 +102,14 @@ func (w *Notifier) Close() {
 	w.workers.Wait()
 }
 
-// Committed tells every process, this one included, that a shard has new events. It never waits.
-func (w *Notifier) Committed(shard domain.Shard) {
+// Committed wakes those who wait for events of a shard, in every process. It never waits.
+func (w *Notifier) Committed(c Commit) {
 	w.mu.Lock()
-	w.dirty[shard] = true
-	w.mu.Unlock()
-	wake(w.told)
+	defer w.mu.Unlock()
+	if c.Awaited || w.tails[c.Shard] != nil {
+		w.dirty[c.Shard] = w.dirty[c.Shard] || c.Awaited
+		wake(w.told)
+	}
 }
 
 // Wait announces that somebody waits for events of a company. The channel receives after every event that is committed
@@ -100,6 +124,7 @@ func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-c
 		w.tails[shard] = t
 		if w.running.Err() == nil {
 			w.workers.Go(func() { w.tail(t) })
+			w.retail()
 		}
 	}
 	if t.waiters[company] == nil {
@@ -137,8 +162,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// notify tells the other processes what was committed here: at once after a rest, else when 5 ms have passed since the
-// last time.
+// notify tells what was committed here: at once after a rest, else when 5 ms have passed since the last time.
 func (w *Notifier) notify() {
 	for {
 		select {
@@ -146,15 +170,24 @@ func (w *Notifier) notify() {
 			return
 		case <-w.told:
 		}
+		var announced []domain.Shard
 		w.mu.Lock()
-		shards := slices.Collect(maps.Keys(w.dirty))
-		clear(w.dirty)
-		w.mu.Unlock()
-		if _, err := w.Pool.Exec(w.running, "SELECT pg_notify($1, n::text) FROM unnest($2::int[]) AS n", channel, shards); err != nil && w.running.Err() == nil {
-			w.Log.Warn("waiting readers could not be woken; they look every second", "error", cluster.Loggable(err))
-			for _, shard := range shards { // those of this process at least
+		for shard, awaited := range w.dirty {
+			if awaited {
+				announced = append(announced, shard)
+			} else {
 				w.kick(shard)
 			}
+		}
+		clear(w.dirty)
+		w.mu.Unlock()
+		if err := w.send(announced); err != nil && w.running.Err() == nil {
+			w.Log.Warn("waiting readers could not be woken; they look every second", "error", cluster.Loggable(err))
+			w.mu.Lock()
+			for _, shard := range announced { // those of this process at least
+				w.kick(shard)
+			}
+			w.mu.Unlock()
 		}
 		select {
 		case <-w.running.Done():
@@ -162,6 +195,15 @@ func (w *Notifier) notify() {
 		case <-time.After(notifyEvery):
 		}
 	}
+}
+
+// send tells every process, this one included, that shards have new events.
+func (w *Notifier) send(shards []domain.Shard) error {
+	if shards == nil {
+		return nil
+	}
+	_, err := w.Pool.Exec(w.running, "SELECT pg_notify($1, n::text) FROM unnest($2::int[]) AS n", channel, shards)
+	return err
 }
 
 // listen hears every process's notifications, and begins again whenever its connection is lost.
@@ -172,11 +214,12 @@ func (w *Notifier) listen() {
 		}
 		select {
 		case <-w.running.Done():
-		case <-time.After(pollEvery):
+		case <-time.After(listenAgain):
 		}
 	}
 }
 
+// hear listens, and announces in which shards anybody waits, until its connection is lost.
 func (w *Notifier) hear() error {
 	conn, err := w.Pool.Acquire(w.running)
 	if err != nil {
@@ -192,27 +235,68 @@ func (w *Notifier) hear() error {
 	if _, err := listening.Exec(w.running, "LISTEN "+channel); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	for _, t := range w.tails { // a notification may have come while this process did not listen
-		wake(t.kick)
-	}
-	w.mu.Unlock()
+	announced := map[domain.Shard]bool{}
 	for {
-		n, err := listening.WaitForNotification(w.running)
-		if err != nil {
+		unchanged, interrupt := context.WithCancel(w.running)
+		w.mu.Lock()
+		w.retail = interrupt
+		awaited := slices.Collect(maps.Keys(w.tails))
+		w.mu.Unlock()
+		err := w.announce(listening, announced, awaited)
+		for err == nil {
+			err = w.next(unchanged, listening)
+		}
+		interrupted := unchanged.Err() != nil && !listening.IsClosed()
+		interrupt()
+		if !interrupted || w.running.Err() != nil {
 			return err
 		}
-		shard, err := strconv.ParseUint(n.Payload, 10, 16)
-		if err != nil {
-			return fmt.Errorf("notification %q: %w", n.Payload, err)
-		}
-		w.kick(domain.Shard(shard))
 	}
 }
 
-func (w *Notifier) kick(shard domain.Shard) {
+// announce makes the shards that are awaited those that are announced. What was committed there until now was perhaps
+// not notified, and is read.
+func (w *Notifier) announce(listening *pgx.Conn, announced map[domain.Shard]bool, awaited []domain.Shard) error {
+	for shard := range announced {
+		if !slices.Contains(awaited, shard) {
+			if _, err := listening.Exec(w.running, "SELECT pg_advisory_unlock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
+				return err
+			}
+			delete(announced, shard)
+		}
+	}
+	for _, shard := range awaited {
+		if !announced[shard] {
+			if _, err := listening.Exec(w.running, "SELECT pg_advisory_lock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
+				return err
+			}
+			announced[shard] = true
+			w.mu.Lock()
+			w.kick(shard)
+			w.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// next hears one notification.
+func (w *Notifier) next(ctx context.Context, listening *pgx.Conn) error {
+	n, err := listening.WaitForNotification(ctx)
+	if err != nil {
+		return err
+	}
+	shard, err := strconv.ParseUint(n.Payload, 10, 16)
+	if err != nil {
+		return fmt.Errorf("notification %q: %w", n.Payload, err)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.kick(domain.Shard(shard))
+	return nil
+}
+
+// kick makes the tail of a shard look, where there is one. The caller has the lock.
+func (w *Notifier) kick(shard domain.Shard) {
 	if t := w.tails[shard]; t != nil {
 		wake(t.kick)
 	}
@@ -221,7 +305,7 @@ func (w *Notifier) kick(shard domain.Shard) {
 // tail follows a shard while anybody waits in it. It begins at the head of the moment and then wakes everyone once,
 // because a waiter's own first look may have been earlier than that head.
 func (w *Notifier) tail(t *shardTail) {
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(w.Poll)
 	defer poll.Stop()
 	var log *history.Tail
 	for w.awaited(t) {
@@ -280,6 +364,7 @@ func (w *Notifier) awaited(t *shardTail) bool {
 	defer w.mu.Unlock()
 	if len(t.waiters) == 0 {
 		delete(w.tails, t.shard)
+		w.retail()
 	}
 	return len(t.waiters) > 0
 }

@@ -34,11 +34,23 @@ func quiet(t *testing.T, what string, woken <-chan struct{}) {
 	}
 }
 
+// neverLooks leaves everything to notifications.
+func neverLooks(c *eventstore.NotifierConfig) { c.Poll = time.Hour }
+
+// announcements waits until processes have announced so often that they wait, or are about to.
+func announcements(t *testing.T, l *ledgertest.Ledger, granted bool, n int) {
+	t.Helper()
+	pgtest.Eventually(t, fmt.Sprintf("%d announcements", n), func() (bool, error) {
+		return pgtest.Ask[bool](l.URL, fmt.Sprintf(`SELECT count(*) = %d FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'
+			AND granted = %t AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, n, granted))
+	})
+}
+
 // TestNotifierWakesByCompany: two processes; the one that commits wakes the waiters of the other, those of the company
 // alone.
 func TestNotifierWakesByCompany(t *testing.T) {
 	l := ledgertest.Attach(t, pgtest.New(t))
-	here, there := l.Notifier(t), l.Notifier(t)
+	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks)
 	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
 	o := l.Organization(t, 1, domain.InternalPlan)
 	other := l.Company(t, o, "company-2")
@@ -109,7 +121,7 @@ func TestNotifierSparesTheDatabase(t *testing.T) {
 	}
 	start := time.Now()
 	for time.Since(start) < 100*time.Millisecond {
-		notifier.Committed(1)
+		notifier.Committed(eventstore.Commit{Shard: 1, Awaited: true})
 	}
 	most := int(time.Since(start)/(5*time.Millisecond)) + 2
 	got, patience := 0, 4*time.Minute
@@ -125,4 +137,118 @@ func TestNotifierSparesTheDatabase(t *testing.T) {
 	if got < 1 || got > most {
 		t.Errorf("%d notifications, must be at most %d", got, most)
 	}
+}
+
+// TestNotifierIsSilent: nothing is sent where nobody waits, and again nothing once the last has left. A process that
+// starts later is heard.
+func TestNotifierIsSilent(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	here := l.Notifier(t, neverLooks)
+	commits := make(chan eventstore.Commit, 1)
+	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) {
+		c.Committed = func(c eventstore.Commit) { here.Committed(c); commits <- c }
+	})
+	listener, err := pgx.Connect(ctx, l.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close(ctx)
+	if _, err := listener.Exec(ctx, "LISTEN integrity_committed"); err != nil {
+		t.Fatal(err)
+	}
+	silent := func(when string) {
+		t.Helper()
+		l.Must(t, l.Register(t, o, o.Declaration(when, 1, when)))
+		if c := <-commits; c.Awaited {
+			t.Errorf("%s: %+v", when, c)
+		}
+		here.Committed(eventstore.Commit{Shard: 3, Awaited: true})
+		waiting, cancel := context.WithTimeout(ctx, 4*time.Minute)
+		defer cancel()
+		if n, err := listener.WaitForNotification(waiting); err != nil || n.Payload != "3" {
+			t.Fatalf("%s: %+v, %v; must be of what comes after", when, n, err)
+		}
+	}
+	silent("nobody waits")
+
+	there := l.Notifier(t, func(c *eventstore.NotifierConfig) { c.Poll = time.Millisecond })
+	woken, leave := there.Wait(2, o.Company.ID)
+	within(t, "the tail begins", woken)
+	announcements(t, l, true, 1)
+	silent("another shard is awaited")
+	leave()
+	announcements(t, l, true, 0)
+
+	there = l.Notifier(t, neverLooks)
+	woken, leave = there.Wait(1, o.Company.ID)
+	defer leave()
+	within(t, "the tail of a new process begins", woken)
+	announcements(t, l, true, 1)
+	l.Must(t, l.Register(t, o, o.Declaration("c", 1, "x")))
+	within(t, "a process that started later", woken)
+	if c := <-commits; !c.Awaited {
+		t.Errorf("%+v: must be awaited", c)
+	}
+}
+
+// TestNotifierMissesNoWaiter: a waiter that comes while a group is under way, which no longer learns of it, is woken
+// all the same.
+func TestNotifierMissesNoWaiter(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks)
+	commits, writing, write := make(chan eventstore.Commit, 1), make(chan bool), make(chan bool)
+	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) {
+		c.Committed = func(c eventstore.Commit) { here.Committed(c); commits <- c }
+		c.Enqueue = func(*pgx.Batch, domain.Shard, []domain.Event, *domain.State, *bool) {
+			writing <- true
+			<-write
+		}
+	})
+	done := make(chan error, 1)
+	register := l.Register(t, o, o.Declaration("a", 1, "x"))
+	go func() { done <- l.Do(context.Background(), register) }()
+	<-writing
+	woken, leave := there.Wait(1, o.Company.ID)
+	defer leave()
+	within(t, "the tail begins", woken) // and its waiter reads, and finds nothing
+	announcements(t, l, false, 1)
+	write <- true
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	within(t, "committed without a notification", woken)
+	if c := <-commits; c.Awaited {
+		t.Errorf("%+v: the group had asked before anybody waited", c)
+	}
+}
+
+// TestNotifierListensAgain: what was committed while the connection was lost, and with it the announcement, is found
+// when there is another, and from then on all is as before.
+func TestNotifierListensAgain(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.Attach(t, pgtest.New(t))
+	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks)
+	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
+	o := l.Organization(t, 1, domain.InternalPlan)
+	woken, leave := there.Wait(1, o.Company.ID)
+	defer leave()
+	within(t, "the tail begins", woken)
+	announcements(t, l, true, 1)
+	owner, err := pgx.Connect(ctx, l.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close(ctx)
+	if _, err := owner.Exec(ctx, `SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = 'integrity wake'`); err != nil {
+		t.Fatal(err)
+	}
+	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
+	within(t, "committed while nobody listened", woken)
+	announcements(t, l, true, 1)
+	l.Must(t, l.Register(t, o, o.Declaration("a", 2, "y")))
+	within(t, "the connection is back", woken)
 }

@@ -15,7 +15,9 @@ type item struct {
 	command    domain.Command
 	submission *submission
 	index      int
-	queued     time.Duration // by the monotonic clock, when it was handed over
+	queued     time.Duration       // by the monotonic clock, when it was handed over
+	count      *domain.MinuteCount // in which the request was counted; nil: it was not
+	used       int                 // which request of its organization's minute it is then
 }
 
 // submission is one call of Execute: done is closed when every command has its answer.
@@ -47,10 +49,6 @@ func (it item) answer(a Answer) {
 // robin by organization, so that a busy organization does not delay the others, and in arrival order within an
 // organization.
 type queue struct {
-	// turn is held by the worker that takes a group, until it has decided it. Another that took its group meanwhile
-	// could only wait for the shard's lock, with a group that is closed to what arrives.
-	turn sync.Mutex
-
 	mu       sync.Mutex
 	arrived  *sync.Cond
 	waiting  map[domain.OrganizationID][]item

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -11,14 +12,68 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"integrityledger/domain"
 	"integrityledger/handlers/wire"
 )
 
-// authenticate finds the organization, member and key of the credential, and counts the request. Nothing about a key is
-// remembered from one request to the next.
+// callers remembers who stands behind the credentials that were used last. What is relied on of that never changes: the
+// key's secret, organization, member, scopes, network, source and version step. Role and plan may have changed since, and
+// tell only whether to presume the caller. Whether it may act, and whether there is room in the minute, is judged anew for each request: by its group where it is presumed, else before the request is
+// taken in. It is safe for concurrent use.
+type callers struct {
+	known *lru.Cache[callerName, domain.Access]
+	full  *lru.Cache[domain.OrganizationID, int64] // the last minute that an organization was seen to use up
+}
+
+// callerName is a credential and the address that it was good from.
+type callerName struct {
+	key    domain.KeyID
+	secret [32]byte
+	client netip.Addr
+}
+
+const maxCallers = 10_000
+
+func newCallers() *callers {
+	known, _ := lru.New[callerName, domain.Access](maxCallers) // both fail for a size below 1 only
+	full, _ := lru.New[domain.OrganizationID, int64](maxCallers)
+	return &callers{known, full}
+}
+
+// presume takes the caller for the one that the same credential was before, so that the request needs no statement
+// before its group's: it may cost a signature and a place in the queue before it is refused. So a request that would be
+// refused as far as is known, or comes in a minute that is used up, is not presumed.
+func (s *server) presume(r *http.Request, p policy) bool {
+	c := callOf(r)
+	text, _ := bearerText(r.Header)
+	key, secret, formed := domain.ParseAPIKey(text)
+	if !formed {
+		return false
+	}
+	name := callerName{key, secret, s.clientAddress(r)}
+	access, known := s.callers.known.Get(name)
+	if full, _ := s.callers.full.Get(access.Organization); !known || full == c.start.Unix()/60 || allows(access, p.scope) != nil {
+		return false
+	}
+	c.access, c.caller, c.scope = access, name, p.scope
+	return true
+}
+
+// accepted notes a request whose credential was found good and which was counted in its organization's minute.
+func (s *server) accepted(c *call, used, most int) {
+	if s.KeyUsed != nil {
+		s.KeyUsed(c.access.Key, c.start)
+	}
+	if used >= most {
+		s.callers.full.Add(c.access.Organization, c.start.Unix()/60)
+	}
+	c.limits = append(c.limits, newLimitState(minute, most, used, c.start))
+}
+
+// authenticate finds the organization, member and key of the credential, and counts the request.
 func (s *server) authenticate(r *http.Request, p policy) error {
 	c := callOf(r)
 	text, ok := bearerText(r.Header)
@@ -29,22 +84,47 @@ func (s *server) authenticate(r *http.Request, p policy) error {
 	if !ok || !formed {
 		return s.refuseKey(r, domain.ErrKeyRefused)
 	}
-	access, err := s.Store.Authenticate(r.Context(), key, secret, s.clientAddress(r), c.start)
+	name, find := callerName{key, secret, s.clientAddress(r)}, s.Store.Authenticate
+	if c.counted {
+		find = s.Store.Reauthenticate
+	}
+	access, err := find(r.Context(), key, secret, name.client, c.start)
+	if err == nil && c.counted {
+		access.UsedMinute, err = s.Store.CountMinute(r.Context(), access.Organization.Shard(), access.Organization, 0, c.start)
+	}
 	if err != nil {
+		s.callers.known.Remove(name)
 		return s.refuseKey(r, err)
 	}
-	c.access, c.secret = access, secret
-	if s.KeyUsed != nil {
-		s.KeyUsed(key, c.start)
+	c.access, c.caller = access, name
+	s.accepted(c, access.UsedMinute, access.PerMinute)
+	if err := c.limits[len(c.limits)-1].refusal(); err != nil && !c.counted {
+		return err
 	}
-	return c.held(newLimitState(minute, access.PerMinute, access.UsedMinute, c.start))
+	s.callers.known.Add(name, access) // within its limit, or one tenant with many addresses could drive all others out
+	return nil
+}
+
+// judgeLate takes the checks of a caller who was presumed, and whom no group has judged. What a group counts is perhaps
+// committed, so that nothing but a refused key changes the answer then.
+func (s *server) judgeLate(r *http.Request, p policy) error {
+	r = r.WithContext(context.WithoutCancel(r.Context())) // the caller may have gone away
+	c := callOf(r)
+	if !c.counted {
+		return s.admit(r, p)
+	}
+	err := s.authenticate(r, p)
+	if refused := refusal(err); refused == nil || refused.Code == domain.TemporarilyUnavailable {
+		return nil
+	}
+	return err
 }
 
 // judgeAgain looks at the key of a request that has waited, and takes no part of any limit. What the ledger writes is
 // judged by the group; this is for what is answered or queued without it.
 func (s *server) judgeAgain(r *http.Request) error {
 	c := callOf(r)
-	access, err := s.Store.Reauthenticate(r.Context(), c.access.Key, c.secret, s.clientAddress(r), s.Now())
+	access, err := s.Store.Reauthenticate(r.Context(), c.caller.key, c.caller.secret, c.caller.client, s.Now())
 	return cmp.Or(err, allows(access, c.scope))
 }
 
@@ -161,13 +241,27 @@ func setLimits(h http.Header, limits []*limitState) {
 	if len(limits) == 0 {
 		return
 	}
-	policies, states := make([]string, len(limits)), make([]string, len(limits))
+	var room [128]byte
+	text := room[:0]
 	for i, l := range limits {
-		policies[i] = `"` + l.name + `";q=` + strconv.Itoa(l.most) + ";w=60"
-		states[i] = `"` + l.name + `";r=` + strconv.Itoa(max(0, l.most-l.used)) + ";t=" + strconv.Itoa(int((l.reset+time.Second-1)/time.Second))
+		text = strconv.AppendInt(append(appendName(text, i, l.name), ";q="...), int64(l.most), 10)
+		text = append(text, ";w=60"...)
 	}
-	h.Set("RateLimit-Policy", strings.Join(policies, ", "))
-	h.Set("RateLimit", strings.Join(states, ", "))
+	h["Ratelimit-Policy"] = []string{string(text)}
+	text = text[:0]
+	for i, l := range limits {
+		text = strconv.AppendInt(append(appendName(text, i, l.name), ";r="...), int64(max(0, l.most-l.used)), 10)
+		text = strconv.AppendInt(append(text, ";t="...), int64((l.reset+time.Second-1)/time.Second), 10)
+	}
+	h["Ratelimit"] = []string{string(text)}
+}
+
+// appendName begins the item of the i-th limit.
+func appendName(text []byte, i int, name string) []byte {
+	if i > 0 {
+		text = append(text, ", "...)
+	}
+	return append(append(append(text, '"'), name...), '"')
 }
 
 // held puts a limit on the answer and refuses a request that goes beyond it.
@@ -180,10 +274,7 @@ func (l *limitState) refusal() error {
 	if l.used <= l.most {
 		return nil
 	}
-	return &domain.Error{
-		Code: domain.RateLimited, RetryAfter: l.reset,
-		Message: fmt.Sprintf("At most %d requests a minute are answered; wait until the next minute.", l.most),
-	}
+	return domain.MinuteUsed(l.most, l.reset)
 }
 
 // Names of limits in the headers of answers. A visit to a page takes several requests and one comparison, and a whole

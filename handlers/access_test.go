@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,8 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/projections"
 )
 
 func TestInvalidKeys(t *testing.T) {
@@ -274,4 +280,163 @@ func TestRateLimitUnderLoad(t *testing.T) {
 	if allowed.Load() != 30 || refused.Load() != 30 {
 		t.Errorf("%d allowed, %d refused", allowed.Load(), refused.Load())
 	}
+}
+
+// A key that has written before is judged by the group of its next write, and whatever happened to it, its member, its
+// organization or the minute since is seen by that, in the order of contract section 2. Where no group comes, the
+// request is judged all the same.
+func TestWritesOfAKnownKey(t *testing.T) {
+	plans := parsePlans(t, `{"gratis": {"perMinute": 4, "versionsPerMonth": 1000}}`)
+	s := open(t, options{plan: "gratis", plans: plans})
+	s.freshMinute()
+	const path = integrity + "/records"
+	documents := 0
+	write := func(secret string) answer {
+		documents++
+		return s.send(http.MethodPost, path, secret, declaration(fmt.Sprint("d", documents), 1, "x"))
+	}
+	left := func(a answer, status int, code domain.Code, want int) {
+		t.Helper()
+		if a.is(status); code != "" {
+			a.refuses(status, code)
+		}
+		if got := a.header.Get("RateLimit"); !strings.HasPrefix(got, fmt.Sprintf(`"minute";r=%d;`, want)) {
+			t.Errorf("RateLimit %s, must have %d left", got, want)
+		}
+	}
+	nextMinute := func() { s.skew.Add(int64(time.Minute)) }
+
+	// Every request is counted once, whoever judges it.
+	left(write(s.org.Secret), http.StatusCreated, "", 3)
+	left(write(s.org.Secret), http.StatusCreated, "", 2)
+	left(s.send(http.MethodPost, path, s.org.Secret, "x"), http.StatusBadRequest, domain.MalformedJSON, 1)
+	left(s.send(http.MethodPost, path, s.org.Secret, strings.ReplaceAll(full, "company-1", "absent")), http.StatusForbidden, domain.CompanyNotAuthorized, 0)
+	for range 2 { // the first is refused by its group, the next before it is read
+		limited := write(s.org.Secret)
+		left(limited, http.StatusTooManyRequests, domain.RateLimited, 0)
+		if wait, err := strconv.Atoi(limited.header.Get("Retry-After")); err != nil || wait < 1 || wait > 60 {
+			t.Errorf("Retry-After %d, %v", wait, err)
+		}
+	}
+	s.send(http.MethodPost, path, s.org.Secret, "x").refuses(http.StatusTooManyRequests, domain.RateLimited)
+	nextMinute()
+	left(write(s.org.Secret), http.StatusCreated, "", 3)
+
+	// The limit, the role, the key.
+	nextMinute()
+	two := int32(2)
+	must(s, &domain.ChangePlan{Origin: s.org.Operator(), KeepInternal: true, PerMinute: &two})
+	left(write(s.org.Secret), http.StatusCreated, "", 1)
+	nextMinute()
+	const email = "analyst@example.com"
+	must(s, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: domain.Analyst})
+	create, weak := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour}, s.Now())
+	must(s, create)
+	s.Grant(t, s.org, create.Outcome.ID, s.org.Company.ID, true)
+	write(weak).is(http.StatusCreated)
+	viewer := domain.Viewer
+	must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: email, Role: &viewer})
+	left(write(weak), http.StatusForbidden, domain.RoleRequired, 0)
+	nextMinute()
+	must(s, &domain.RevokeKey{Origin: s.org.Operator(), Key: create.Outcome.ID})
+	write(weak).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.send(http.MethodPost, path, weak, "x").refuses(http.StatusUnauthorized, domain.InvalidKey)
+	left(write(s.org.Secret), http.StatusCreated, "", 1) // nothing of a refused key is counted
+	nextMinute()
+	member := s.org
+	key, secret := s.Key(t, member, domain.IntegrityWrite)
+	s.Grant(t, member, key.ID, member.Company.ID, true)
+	write(secret).is(http.StatusCreated)
+	must(s, &domain.RevokeKey{Origin: s.org.Operator(), Key: key.ID})
+	s.send(http.MethodPost, path, secret, "x").refuses(http.StatusUnauthorized, domain.InvalidKey)
+	left(write(s.org.Secret), http.StatusCreated, "", 0)
+	s.Audit(t)
+}
+
+// A write by a known key that no group decides is judged all the same, and counted once: where the handler fails, and
+// where the group does.
+func TestFailedWritesOfAKnownKey(t *testing.T) {
+	var noKeys, noState atomic.Bool
+	s := open(t, options{
+		config: func(c *handlers.Config) {
+			keys := c.Keys
+			c.Keys = func() handlers.Keys {
+				if noKeys.Load() {
+					panic("no keys")
+				}
+				return keys()
+			}
+		},
+		ledger: func(c *eventstore.Config) {
+			c.Load = func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, state *domain.State) {
+				if noState.Load() {
+					b.Queue("DO $$ BEGIN RAISE EXCEPTION 'no'; END $$")
+				}
+				projections.Load(b, shard, organizations, needs, now, state)
+			}
+		},
+	})
+	s.freshMinute()
+	write := func() answer { return s.post(integrity+"/records", declaration("a", 1, "x")) }
+	counted := func(a answer, status int, want int64) {
+		t.Helper()
+		a.is(status)
+		if used := s.number("SELECT sum(used) FROM meters WHERE shard = $1 AND subject = $2"); used != want {
+			t.Errorf("%d requests are counted, not %d", used, want)
+		}
+		if left := a.header.Get("RateLimit"); !strings.HasPrefix(left, fmt.Sprintf(`"minute";r=%d;`, 60_000-want)) {
+			t.Errorf("RateLimit %q after %d requests", left, want)
+		}
+	}
+	counted(write(), http.StatusCreated, 1)
+	noKeys.Store(true)
+	counted(write(), http.StatusInternalServerError, 2)
+	noKeys.Store(false)
+	noState.Store(true)
+	counted(write(), http.StatusServiceUnavailable, 3)
+	noState.Store(false)
+	s.revokeKey(s.org.Key.ID)
+	noKeys.Store(true)
+	write().refuses(http.StatusUnauthorized, domain.InvalidKey)
+}
+
+// A key that is tied to a network is known from the addresses that it has been good from, and from no other.
+func TestKnownKeyStaysInItsNetwork(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
+	network := "192.0.2.0/24"
+	create, secret := domain.NewCreateKey(domain.CreateKey{
+		Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour,
+		KeyLimits: domain.KeyLimits{Network: &network},
+	}, s.Now())
+	must(s, create)
+	s.Grant(t, s.org, create.Outcome.ID, s.org.Company.ID, true)
+	for i, from := range []string{"192.0.2.1", "192.0.2.1", "198.51.100.1", "192.0.2.1", "192.0.2.2"} {
+		a := s.send(http.MethodPost, integrity+"/records", secret, declaration(fmt.Sprint("d", i), 1, "x"), "X-Forwarded-For", from)
+		if from == "198.51.100.1" {
+			a.refuses(http.StatusUnauthorized, domain.InvalidKey)
+		} else {
+			a.is(http.StatusCreated)
+		}
+	}
+}
+
+// A write of a known key asks the database nothing before its group.
+func TestWritesOfAKnownKeyAskOnce(t *testing.T) {
+	s := open(t, options{})
+	write := func(document string) {
+		s.post(integrity+"/records", declaration(document, 1, "x")).is(http.StatusCreated)
+		s.post(integrity+"/reservations", map[string]any{"companyReference": "company-1", "source": "billing", "documentReference": document, "version": 2}).is(http.StatusCreated)
+	}
+	write("a")
+	var held []*pgxpool.Conn
+	for range s.Pool.Config().MaxConns { // no reader gets a connection
+		conn, err := s.Pool.Acquire(t.Context())
+		check(t, err)
+		held = append(held, conn)
+	}
+	write("b")
+	for _, conn := range held {
+		conn.Release()
+	}
+	write("c")
 }

@@ -187,6 +187,9 @@ func tooSlow() error {
 }
 
 func isMedia(contentType, want string) bool {
+	if contentType == want {
+		return true
+	}
 	media, parameters, err := mime.ParseMediaType(contentType)
 	if err != nil || media != want {
 		return false
@@ -219,7 +222,10 @@ func parse(ctx context.Context, text []byte, what string) (strictjson.Value, err
 // decode reads the members of the body and refuses with everything that is wrong with them, and with the query, at
 // once. An absent optional body has no members.
 func decode(r *http.Request, members func(*strictjson.Object)) error {
-	problems := newQuery(r).Problems()
+	var problems []domain.FieldError
+	if r.URL.RawQuery != "" {
+		problems = newQuery(r).Problems()
+	}
 	if body := callOf(r).body; body != nil {
 		value, err := parse(r.Context(), body, "The body")
 		if err != nil {

@@ -3,6 +3,8 @@ package handlers_test
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
+	"sync"
 	"testing"
 
 	"integrityledger/domain"
@@ -114,5 +116,44 @@ func TestComparisonOfBadHashes(t *testing.T) {
 				t.Errorf("CORS is missing on an error: %v", a.header)
 			}
 		}
+	}
+}
+
+// A comparison reflects whatever was committed before it was asked, while others keep statements under way all the time.
+func TestComparisonSeesWhatIsCommitted(t *testing.T) {
+	s := open(t, options{})
+	first := s.registered("busy", 1, "busy")
+	var others sync.WaitGroup
+	end := make(chan struct{})
+	defer others.Wait()
+	defer close(end)
+	for range 8 {
+		others.Go(func() {
+			for range 1000 { // below the limit of an address
+				select {
+				case <-end:
+					return
+				default:
+					s.matches(first, "busy")
+				}
+			}
+		})
+	}
+	is := func(id, content, result string) {
+		t.Helper()
+		if got := s.compared(id, content)["result"]; got != result {
+			t.Errorf("result %v, not %s", got, result)
+		}
+	}
+	for i := range 10 {
+		document := "d" + strconv.Itoa(i)
+		one := s.registered(document, 1, "one")
+		is(one, "one", "MATCH_CURRENT")
+		two := s.registered(document, 2, "two")
+		is(one, "one", "MATCH_HISTORICAL")
+		is(two, "two", "MATCH_CURRENT")
+		s.post(integrity+"/records/"+two+"/revoke", body{}).is(http.StatusOK)
+		is(two, "two", "RECORD_REVOKED")
+		is(one, "one", "MATCH_HISTORICAL")
 	}
 }

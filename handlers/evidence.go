@@ -25,21 +25,22 @@ var errTampered = errors.New("stored evidence does not verify, or belongs to ano
 
 // receiptOf makes the envelope of a stored record. Evidence of a key that has been revoked is still given out, and
 // verifies nowhere; evidence that is not this record's is not.
-func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.Envelope, error) {
-	key, _ := trust.Lookup(stored.KeyID)
+func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored *query.Evidence) (evidence.Envelope, error) {
+	record := &stored.Record
+	key, _ := trust.Lookup(record.KeyID)
 	if key.KeyID == "" {
 		return evidence.Envelope{}, domain.Unavailable("The key that signed this record is not among the service's trusted keys at the moment; send the request again later.")
 	}
-	_, finding := s.records.verify(trust, id, stored)
+	_, finding := s.records.verify(trust, id, stored.Event.Data)
 	if finding == evidence.Untrusted {
-		if payload, err := evidence.ParseRecordPayload(stored.Payload); err != nil || !bound(payload, id, stored) {
+		if payload, err := evidence.ParseRecordPayload(record.Payload); err != nil || !bound(payload, id, record) {
 			finding = evidence.Invalid
 		}
 	}
 	if finding == evidence.Invalid {
 		return evidence.Envelope{}, fmt.Errorf("evidence: %w", errTampered)
 	}
-	return evidence.NewEnvelope(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey)), nil
+	return evidence.NewEnvelope(evidence.NewSigned(record.Payload, record.Signature, key.PublicKey)), nil
 }
 
 // evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
@@ -80,7 +81,7 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
+	receipt, err := s.receiptOf(s.Keys().Trusted, id, &stored)
 	if err != nil {
 		return evidence.Envelope{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -221,6 +222,36 @@ func TestExhaustedQuotaIsNotSigned(t *testing.T) {
 	s.at(domain.PeriodOf(s.Now()).End())
 	send("another month", batch("g", 5), 3, map[int]int{201: 3, 429: 2})
 	s.Audit(t)
+}
+
+// TestRefusedCallerIsForgotten: of a key that is presumed, one write at most is signed in vain after its plan was changed
+// or the key revoked; and none where it was only good beyond its limit.
+func TestRefusedCallerIsForgotten(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 2, "versionsPerMonth": 10}, "none": {"perMinute": 2, "versionsPerMonth": 0}}`),
+		config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
+	s.freshMinute()
+	made := s.countSignatures()
+	write := func(from string, status int, signed int64) {
+		t.Helper()
+		made.Store(0)
+		s.send(http.MethodPost, integrity+"/records", s.org.Secret, declaration("new", 1, "x"), "X-Forwarded-For", from).is(status)
+		if n := made.Load(); n != signed {
+			t.Errorf("%d signatures, want %d", n, signed)
+		}
+	}
+	s.registered("known", 1, "x")
+	s.registered("known", 2, "x")
+	write("192.0.2.1", http.StatusTooManyRequests, 0)
+	s.skew.Add(int64(time.Minute))
+	s.registered("known", 3, "x")
+	s.changePlan("none", false)
+	write("127.0.0.1", http.StatusForbidden, 1)
+	s.skew.Add(int64(time.Minute))
+	write("127.0.0.1", http.StatusForbidden, 0)
+	s.skew.Add(int64(time.Minute))
+	s.revokeKey(s.org.Key.ID)
+	write("192.0.2.1", http.StatusUnauthorized, 0)
+	write("127.0.0.1", http.StatusUnauthorized, 0)
 }
 
 // TestAnotherProcessKnowsLess: what one process has learned of a quota is a hint only.

@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/gorilla/mux"
-
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
@@ -71,11 +69,8 @@ func (s *server) claim(r *http.Request, content any) (*domain.Claim, *query.Know
 	if err != nil || key == "" {
 		return nil, nil, err
 	}
-	template, err := mux.CurrentRoute(r).GetPathTemplate()
-	if err != nil {
-		return nil, nil, fmt.Errorf("template of a route: %w", err)
-	}
-	claim := domain.Claim{Organization: callOf(r).access.Organization, Key: key, Route: r.Method + " " + template}
+	c := callOf(r)
+	claim := domain.Claim{Organization: c.access.Organization, Key: key, Route: r.Method + " " + c.template}
 	rand.Read(claim.Token[:])
 	parsed, err := json.Marshal([]any{r.URL.Path, content}) // the path, and the content in one encoding
 	if err != nil {

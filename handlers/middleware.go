@@ -7,13 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/gorilla/mux"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -28,10 +26,13 @@ import (
 // call is what is known about the request under way.
 type call struct {
 	requestID  string
+	template   string    // of the route
 	start      time.Time // the moment at which everything about the request is decided
 	access     domain.Access
+	presumed   bool         // access is remembered of an earlier request, and nobody has judged it yet
+	counted    bool         // by a group that may not have judged the caller
 	scope      domain.Scope // that the action under way needs; of an MCP request, the tool's
-	secret     [32]byte     // SHA-256, to look the key up again after a wait
+	caller     callerName   // to look the key up again after a wait
 	body       []byte
 	unread     error     // of an MCP message: why there is no body
 	receivedAt time.Time // when the body was read
@@ -46,8 +47,16 @@ type call struct {
 
 type callKey struct{}
 
-// reach raises reached to the sequence of an answer.
-func (c *call) reach(answer eventstore.Answer) { c.reached = max(c.reached, answer.Sequence) }
+// reach takes in what a group says besides its decision: the organization's sequence, and what became of a caller that
+// was presumed.
+func (s *server) reach(c *call, answer eventstore.Answer) {
+	c.reached = max(c.reached, answer.Sequence)
+	c.counted = answer.Counted
+	if c.presumed && answer.Used > 0 {
+		c.presumed = false
+		s.accepted(c, answer.Used, answer.Most)
+	}
+}
 
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
@@ -61,14 +70,19 @@ const (
 
 // serve surrounds a route. Nothing is written before the handler has returned, so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
+	timeout, own, public := rt.timeout(), s.securityHeaders(rt.policy.anyOrigin), s.securityHeaders(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt.policy), unwanted: r.Body}
-		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), rt.timeout())
+		c := &call{requestID: requestID(r), template: rt.template, start: s.Now(), challenged: s.challenged(rt.policy), unwanted: r.Body}
+		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), timeout)
 		defer cancel()
 		ctx, span := s.startSpan(ctx, rt, r)
 		r = r.WithContext(ctx)
 		c.meter.Stop = func() bool { return ctx.Err() != nil }
-		s.securityHeaders(w.Header(), rt, r)
+		if rt.methods == nil && strings.HasPrefix(r.URL.Path, "/api/public/") {
+			public.set(w.Header())
+		} else {
+			own.set(w.Header())
+		}
 		var resp response
 		err := contain(func() (err error) {
 			resp, err = s.run(w, r, rt)
@@ -92,7 +106,7 @@ func (s *server) serve(rt route) http.Handler {
 		}
 		written := s.write(w, r, c, resp)
 		o := Observation{Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, Duration: s.Now().Sub(c.start), Steps: c.meter.Steps()}
-		s.logRequest(r, c, o, written, err)
+		s.logRequest(ctx, c, o, written, err)
 		endSpan(span, o)
 		if s.Observe != nil {
 			s.Observe(o)
@@ -121,9 +135,27 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
 		return response{status: http.StatusForbidden, raw: body}, nil
 	}
-	if err := s.admit(r, e.policy); err != nil {
-		return response{}, err
+	c := callOf(r)
+	if c.presumed = e.judged && s.presume(r, e.policy); !c.presumed {
+		if err := s.admit(r, e.policy); err != nil {
+			return response{}, err
+		}
 	}
+	var resp response
+	err := contain(func() (err error) {
+		resp, err = s.answer(w, r, e)
+		return err
+	})
+	if c.presumed {
+		if refused := s.judgeLate(r, e.policy); refused != nil {
+			return response{}, refused
+		}
+	}
+	return resp, err
+}
+
+// answer takes in what the request carries and calls the handler.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, e endpoint) (response, error) {
 	err := s.takeIn(w, r, e.policy)
 	if e.isMessage() {
 		callOf(r).unread, err = err, nil
@@ -235,53 +267,78 @@ func contain(do func() error) (err error) {
 	return do()
 }
 
+// fixedHeaders are the same on every answer of a route. Their values are shared: headers are replaced, never changed.
+type fixedHeaders []struct {
+	name   string // in canonical form
+	values []string
+}
+
+func (f fixedHeaders) set(h http.Header) {
+	for _, line := range f {
+		h[line.name] = line.values
+	}
+}
+
 // securityHeaders are on every answer. Only the public API may be read by pages of other origins, its errors included.
-func (s *server) securityHeaders(h http.Header, rt route, r *http.Request) {
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+func (s *server) securityHeaders(anyOrigin bool) fixedHeaders {
+	headers := fixedHeaders{
+		{"X-Content-Type-Options", []string{"nosniff"}},
+		{"X-Frame-Options", []string{"DENY"}},
+		{"Referrer-Policy", []string{"no-referrer"}},
+		{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}},
+		{"Cross-Origin-Resource-Policy", []string{"same-origin"}},
+	}
+	if anyOrigin {
+		headers[len(headers)-1].values = []string{"cross-origin"}
+		headers = append(headers, fixedHeaders{
+			{"Access-Control-Allow-Origin", []string{"*"}},
+			{"Access-Control-Expose-Headers", []string{"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id"}},
+		}...)
+	}
 	if strings.HasPrefix(s.BaseURL, "https://") {
-		h.Set("Strict-Transport-Security", "max-age=31536000; includeSubDomains")
+		headers = append(headers, fixedHeaders{{"Strict-Transport-Security", []string{"max-age=31536000; includeSubDomains"}}}...)
 	}
-	if rt.methods != nil && rt.policy.anyOrigin || rt.methods == nil && strings.HasPrefix(r.URL.Path, "/api/public/") {
-		h.Set("Access-Control-Allow-Origin", "*")
-		h.Set("Access-Control-Expose-Headers", "Retry-After, RateLimit, RateLimit-Policy, X-Request-Id")
-		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
-	} else {
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	}
+	return headers
 }
 
-var requestIDPattern = regexp.MustCompile(`\A[A-Za-z0-9._-]{1,64}\z`)
-
-// requestID echoes the caller's id where it is well formed.
+// requestID echoes the caller's id where it is well formed: [A-Za-z0-9._-]{1,64}.
 func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-Id"); requestIDPattern.MatchString(id) {
-		return id
+	id := r.Header.Get("X-Request-Id")
+	malformed := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
 	}
-	return rand.Text()
+	if len(id) < 1 || len(id) > 64 || strings.ContainsFunc(id, malformed) {
+		return rand.Text()
+	}
+	return id
 }
 
-// logRequest writes the one line of a request.
-func (s *server) logRequest(r *http.Request, c *call, o Observation, written int, err error) {
-	attributes := []slog.Attr{
-		slog.String("route", o.Route), slog.String("method", o.Method), slog.Int("status", o.Status),
-		slog.String("code", string(o.Code)), slog.Duration("duration", o.Duration),
-		slog.Int("bytes", written), slog.String("requestId", c.requestID),
-	}
-	if span := trace.SpanContextFromContext(r.Context()); span.IsSampled() {
-		attributes = append(attributes, slog.String("traceId", span.TraceID().String()))
-	}
-	level := slog.LevelInfo
+// logRequest writes the one line of a request. That of a fault is written at once.
+func (s *server) logRequest(ctx context.Context, c *call, o Observation, written int, err error) {
+	log, level := s.Requests, slog.LevelInfo
 	if o.Status >= http.StatusInternalServerError {
-		level = slog.LevelError
+		log, level = s.Log, slog.LevelError
 		if o.Status == http.StatusServiceUnavailable {
 			level = slog.LevelWarn
 		}
-		attributes = append(attributes, faultAttributes(err)...)
 	}
-	s.Log.LogAttrs(r.Context(), level, "request", attributes...)
+	if !log.Enabled(ctx, level) {
+		return
+	}
+	record := slog.NewRecord(time.Now(), level, "request", 0) // as LogAttrs, which looks for its caller
+	record.AddAttrs(
+		slog.String("route", o.Route), slog.String("method", o.Method), slog.Int("status", o.Status),
+		slog.String("code", string(o.Code)), slog.Duration("duration", o.Duration),
+		slog.Int("bytes", written), slog.String("requestId", c.requestID))
+	if s.Tracer != nil {
+		if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
+			record.AddAttrs(slog.String("traceId", span.TraceID().String()))
+		}
+	}
+	if level > slog.LevelInfo {
+		record.AddAttrs(faultAttributes(err)...)
+	}
+	_ = log.Handler().Handle(ctx, record) // as LogAttrs
 }
 
 // faultAttributes is a fault of the service in the log, with the stack of a panic.
@@ -292,8 +349,6 @@ func faultAttributes(err error) []slog.Attr {
 	}
 	return attributes
 }
-
-func variable(r *http.Request, name string) string { return mux.Vars(r)[name] }
 
 // pathID reads an id of the path. A malformed id is the zero id, which is answered as an unknown one.
 func pathID[ID any](r *http.Request, name string, parse func(string) (ID, error)) ID {

@@ -73,7 +73,7 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	case kind == web.Certificate:
 		return id, domain.ErrUnknownCertificate
 	default:
-		return id, query.UnknownPublicID()
+		return id, query.ErrUnknownPublicID
 	}
 }
 

@@ -101,11 +101,15 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	commands := each(sent, func(i int) domain.Command { return registrations[i] })
 	for k, answer := range admission.Execute(ctx, commands...) {
 		i := sent[k]
-		c.reach(answer)
+		s.reach(c, answer)
 		errs[i] = answer.Err
 		// Otherwise the command may still be under way.
-		if refused := refusal(answer.Err); answer.Err == nil || refused != nil && refused.Code == domain.RegistrationQuotaExhausted {
-			s.used.note(c.access.Organization, registrations[i].Usage)
+		if refused := refusal(answer.Err); answer.Err == nil || refused != nil && (refused.Code == domain.RegistrationQuotaExhausted || refused.Code == domain.PlanRequired) {
+			usage := registrations[i].Usage
+			s.used.note(c.access.Organization, usage)
+			if (usage.Limit == nil) != (limit == nil) || limit != nil && *usage.Limit != *limit {
+				s.callers.known.Remove(c.caller) // the plan is not what is remembered
+			}
 		}
 	}
 	return registrations, nil

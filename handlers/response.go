@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"integrityledger/domain"
@@ -123,16 +124,30 @@ func retryAfter(refused *domain.Error, code web.Code) int64 {
 	return int64((refused.RetryAfter + time.Second - 1) / time.Second)
 }
 
+// answers are buffers for those of busy routes; longer ones than maxPooled bytes are not kept.
+var answers = sync.Pool{New: func() any { return new([]byte) }}
+
+const maxPooled = 16 << 10
+
 // write is the only function that writes an answer. It returns the bytes of the body.
 func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp response) int {
 	body := resp.raw
 	if body == nil && !resp.empty && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
-		var err error
-		if body, err = encode(wire.Envelope[any]{Data: resp.data, Error: resp.failure, Meta: wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}}); err != nil {
-			// Nothing that handlers answer can fail to encode.
-			s.Log.ErrorContext(r.Context(), "an answer cannot be encoded", "requestId", c.requestID, "error", err)
-			w.WriteHeader(http.StatusInternalServerError)
-			return 0
+		meta := wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}
+		if data, ok := resp.data.(wire.Appender); ok {
+			room := answers.Get().(*[]byte)
+			body = wire.AppendEnvelope((*room)[:0], data, meta)
+			if *room = body; len(body) <= maxPooled {
+				defer answers.Put(room)
+			}
+		} else {
+			var err error
+			if body, err = encode(wire.Envelope[any]{Data: resp.data, Error: resp.failure, Meta: meta}); err != nil {
+				// Nothing that handlers answer can fail to encode.
+				s.Log.ErrorContext(r.Context(), "an answer cannot be encoded", "requestId", c.requestID, "error", err)
+				w.WriteHeader(http.StatusInternalServerError)
+				return 0
+			}
 		}
 	}
 	if r.ContentLength != 0 && !c.arrived && resp.status != http.StatusRequestTimeout {
@@ -180,7 +195,11 @@ func orNull[Value comparable](value Value) *Value {
 	return &value
 }
 
+// encode writes a value as JSON, with a new line after it.
 func encode(v any) ([]byte, error) {
+	if a, ok := v.(wire.Appender); ok {
+		return append(a.AppendJSON(nil), '\n'), nil
+	}
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
@@ -212,7 +231,7 @@ func cacheable(r *http.Request, raw []byte) response {
 // matches decides, no header allows all.
 func acceptsJSON(lines []string) bool {
 	accept := strings.Join(lines, ",")
-	if strings.TrimSpace(accept) == "" {
+	if accept == jsonType || accept == "*/*" || strings.TrimSpace(accept) == "" {
 		return true
 	}
 	best, allowed := -1, false

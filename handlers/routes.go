@@ -26,7 +26,7 @@ const feedRoute = "/api/v1/integrity/changes"
 // unknownRoute stands in the log for paths that nothing answers.
 const unknownRoute = "unknown"
 
-// endpoints are all that the service answers. The router tries them in turn, so the busiest come first.
+// endpoints are all that the service answers. Of two that match a path, the first answers.
 func (s *server) endpoints() []endpoint {
 	return slices.Concat(s.integrityEndpoints(), s.publicEndpoints(), s.certificationEndpoints(), s.accountEndpoints(), s.oauthEndpoints(), s.siteEndpoints())
 }
@@ -34,7 +34,7 @@ func (s *server) endpoints() []endpoint {
 // integrityEndpoints are those of hash-only registration.
 func (s *server) integrityEndpoints() []endpoint {
 	const integrity = "/api/v1/integrity"
-	write := policy{scope: domain.IntegrityWrite, body: bodyRequired}
+	write := policy{scope: domain.IntegrityWrite, body: bodyRequired, judged: true}
 	admin := policy{scope: domain.IntegrityAdmin, body: bodyRequired}
 	adminRead := policy{scope: domain.IntegrityAdmin, noQuery: true}
 	return []endpoint{
@@ -45,7 +45,7 @@ func (s *server) integrityEndpoints() []endpoint {
 		{get, integrity + "/records/{publicId}", s.record, policy{scope: domain.IntegrityRead, replica: true, noQuery: true}},
 		{get, integrity + "/records/{publicId}/evidence", s.evidence, policy{scope: domain.IntegrityRead}},
 		{get, integrity + "/records/{publicId}/inclusion", s.inclusion, policy{scope: domain.IntegrityRead, noQuery: true}},
-		{post, integrity + "/records/{publicId}/revoke", s.revoke, policy{scope: domain.IntegrityRevoke, body: bodyOptional}},
+		{post, integrity + "/records/{publicId}/revoke", s.revoke, policy{scope: domain.IntegrityRevoke, body: bodyOptional, judged: true}},
 		{get, integrity + "/lookup", s.lookup, policy{scope: domain.IntegrityRead, replica: true}},
 		{get, feedRoute, s.changes, policy{scope: domain.IntegrityRead, replica: true}},
 		{get, integrity + "/usage", s.usage, policy{scope: domain.IntegrityRead, noQuery: true}},
@@ -197,6 +197,8 @@ type policy struct {
 	replica bool
 	// queues is true of endpoints that write without the ledger, so that no group judges the actor.
 	queues bool
+	// judged is true of endpoints whose one command has its actor judged, and the request counted, by its group.
+	judged bool
 }
 
 // caller says who may call.

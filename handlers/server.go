@@ -25,7 +25,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gorilla/mux"
 	"github.com/klauspost/compress/gzhttp"
 	"go.opentelemetry.io/otel/trace"
 
@@ -53,6 +52,9 @@ type Config struct {
 	BaseURL string // without a slash at its end; the only source of URLs, never Host
 	Now     func() time.Time
 	Log     *slog.Logger
+	// Requests writes the line of a request that has not failed for a fault of the service; it may write later. Nil
+	// means Log.
+	Requests *slog.Logger
 	// TrustedProxies are those whose X-Forwarded-For entries are believed.
 	TrustedProxies []netip.Prefix
 	// BodyGrace is how long a body may take before it must arrive at 64 KiB a second; 0 means ten seconds.
@@ -111,6 +113,7 @@ type server struct {
 	singles   *fairSemaphore // single commands under way
 	preparing *fairSemaphore // processors that prepare batches
 	used      *usedVersions
+	callers   *callers
 	records   *verifier
 	site      *web.Site
 	// unproven is, in nanoseconds since 1970, until when evidence is made without asking for a proof of inclusion.
@@ -125,6 +128,7 @@ const refusedPerMinute = 60
 // New makes the handler of every route. It panics only if the program itself is broken: what it embeds does not parse.
 func New(c Config) http.Handler {
 	c.PublicPerMinute, c.PublicPagesPerMinute = cmp.Or(c.PublicPerMinute, 60), cmp.Or(c.PublicPagesPerMinute, 600)
+	c.Requests = cmp.Or(c.Requests, c.Log)
 	c.BodyGrace, c.Spool = cmp.Or(c.BodyGrace, bodyGrace), cmp.Or(c.Spool, &Spool{})
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	s := &server{
@@ -139,6 +143,7 @@ func New(c Config) http.Handler {
 		singles:   newSingles(c.Closing),
 		preparing: newFairSemaphore(preparers(), preparers(), math.MaxInt),
 		used:      newUsedVersions(),
+		callers:   newCallers(),
 		records:   newVerifier(),
 		site:      must(web.New(c.Relationship)),
 		downloads: must(developers.Downloads()),
@@ -147,15 +152,14 @@ func New(c Config) http.Handler {
 		s.codes[code.Code] = code
 	}
 	s.guides = sync.OnceValues(s.renderGuides)
-	router := mux.NewRouter().SkipClean(true)
+	router := newRouter(s.serve(route{template: unknownRoute}))
 	for _, r := range routesOf(s.endpoints()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
 			h = gzhttp.GzipHandler(h)
 		}
-		router.Handle(r.template, h)
+		router.handle(r.template, h)
 	}
-	router.NotFoundHandler = s.serve(route{template: unknownRoute})
 	return router
 }
 
@@ -180,15 +184,19 @@ func (s *server) signer() (*evidence.Signer, error) {
 func origin(r *http.Request) domain.Origin { return callOf(r).origin() }
 
 func (c *call) origin() domain.Origin {
-	return domain.Origin{
+	o := domain.Origin{
 		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID,
 	}
+	if c.presumed {
+		o.Minute = c.start.Unix() / 60
+	}
+	return o
 }
 
 // execute has the ledger decide a command of the request under way.
 func (s *server) execute(ctx context.Context, command domain.Command) error {
 	answer := s.Ledger.Execute(ctx, command)[0]
-	ctx.Value(callKey{}).(*call).reach(answer)
+	s.reach(ctx.Value(callKey{}).(*call), answer)
 	return answer.Err
 }
 

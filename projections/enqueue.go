@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/domain"
 )
@@ -13,9 +14,9 @@ import (
 // Enqueue queues the effects of events: a delivery for each destination that is authorized for the event's company at
 // this moment, a mail for each quota warning and each disabled destination, and what certification stores and erases.
 // It runs in the group's transaction and never in a replay. state is the group's: if none of its companies has a
-// destination, no delivery is looked for.
-func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) {
-	enqueueDeliveries(b, shard, events, state)
+// destination, no delivery is looked for; queued is set where there is one.
+func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
+	enqueueDeliveries(b, shard, events, state, queued)
 	for i := range events {
 		enqueueMail(b, shard, &events[i])
 		enqueueCertification(b, shard, &events[i])
@@ -33,7 +34,7 @@ const insertDeliveries = `INSERT INTO webhook_deliveries (shard, webhook_id, del
 	LEFT JOIN webhooks w ON w.shard = $1 AND w.webhook_id = a.webhook_id
 	WHERE s.shard = $1 AND CASE w.status WHEN 'active' THEN w.types::int & (1 << (n.type - 1)) <> 0 END`
 
-func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) {
+func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
 	var list []*domain.Event
 	for i := range events {
 		c := state.Company(events[i].Company)
@@ -46,7 +47,10 @@ func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, 
 			column(list, func(e *domain.Event) int64 { return e.Sequence }),
 			column(list, func(e *domain.Event) domain.EventID { return e.ID }),
 			column(list, func(e *domain.Event) int16 { return FeedTypeCode(e.Type) }),
-			column(list, func(e *domain.Event) time.Time { return e.OccurredAt }))
+			column(list, func(e *domain.Event) time.Time { return e.OccurredAt })).Exec(func(tag pgconn.CommandTag) error {
+			*queued = tag.RowsAffected() > 0
+			return nil
+		})
 	}
 }
 

@@ -92,32 +92,38 @@ const (
 	companyOwn = `SELECT company_id, organization_id, reference, created_at, webhooks FROM companies WHERE shard = $1 AND `
 	versionOwn = `SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
 			received_at, revoked_at, expires_at FROM versions WHERE shard = $1 AND `
-	highestAndGrant = `
-	LEFT JOIN LATERAL (SELECT public_id FROM versions
-		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
+	grantOf = `
 	LEFT JOIN LATERAL (SELECT enabled FROM grants
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id OFFSET 0) g ON true`
 
-	loadVersions = `SELECT n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `,
-		d.document_id, c.organization_id, c.company_id, coalesce(d.source, ''), coalesce(d.reference, ''), coalesce(d.highest_version, 0),
-		coalesce(d.highest_revoked, false), h.public_id,
+	loadGrants = `SELECT n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
+	FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS n(organization_id, reference, key_id)
+	JOIN LATERAL (` + companyOwn + `organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true` + grantOf
+
+	documentOwn = `SELECT document_id, organization_id, company_id, source, reference, highest_version, highest_revoked FROM documents WHERE shard = $1 AND `
+	highestOwn  = `
+	LEFT JOIN LATERAL (SELECT public_id FROM versions
+		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true`
+	versionColumns = `d.document_id, d.organization_id, d.company_id, d.source, d.reference, d.highest_version, d.highest_revoked, h.public_id,
 		coalesce(i.version, 0), i.public_id, i.record_id, i.previous_version, i.sha256, coalesce(i.size_bytes, 0), coalesce(i.mime_type, ''),
 		coalesce(i.generated_at, ''), i.received_at, i.revoked_at, i.expires_at`
 
-	loadDeclarations = loadVersions + `
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::int[])
-		AS n(organization_id, key_id, company, source, reference, version)
-	JOIN LATERAL (` + companyOwn + `organization_id = n.organization_id AND reference = n.company OFFSET 0) c ON true
-	LEFT JOIN LATERAL (SELECT document_id, source, reference, highest_version, highest_revoked FROM documents
-		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.reference OFFSET 0) d ON true
-	LEFT JOIN LATERAL (` + versionOwn + `document_id = d.document_id AND version = n.version OFFSET 0) i ON true` + highestAndGrant
+	// Each company is looked up once, however many declarations name it by its place in the list. A document that is not
+	// there gives no row.
+	loadDeclarations = `SELECT ` + versionColumns + `
+	FROM (SELECT array_agg(c.company_id ORDER BY n.place) AS ids
+		FROM unnest($2::uuid[], $3::text[]) WITH ORDINALITY AS n(organization_id, reference, place)
+		LEFT JOIN LATERAL (SELECT company_id FROM companies
+			WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true OFFSET 0) c
+	CROSS JOIN unnest($4::int[], $5::text[], $6::text[], $7::int[]) AS n(company, source, reference, version)
+	JOIN LATERAL (` + documentOwn + `company_id = c.ids[n.company] AND source = n.source AND reference = n.reference OFFSET 0) d ON true
+	LEFT JOIN LATERAL (` + versionOwn + `document_id = d.document_id AND version = n.version OFFSET 0) i ON true` + highestOwn
 
-	loadRecords = loadVersions + `
+	loadRecords = `SELECT ` + versionColumns + `, n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
 	JOIN LATERAL (` + versionOwn + `public_id = n.public_id OFFSET 0) i ON true
-	JOIN LATERAL (SELECT document_id, company_id, source, reference, highest_version, highest_revoked FROM documents
-		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (` + companyOwn + `company_id = d.company_id OFFSET 0) c ON true` + highestAndGrant
+	JOIN LATERAL (` + documentOwn + `document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (` + companyOwn + `company_id = d.company_id OFFSET 0) c ON true` + highestOwn + grantOf
 )
 
 // Load queues the queries of a group's first round trip: everything that its commands need, and every organization with
@@ -127,17 +133,10 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
 	s.Cover(period.Previous(), period, period.Next())
-	addUsage := func(r struct {
-		domain.UsageKey
-		Used int64
-	}) {
-		s.AddUsage(r.UsageKey, r.Used)
-	}
-
 	read(b, func(row pgx.CollectableRow) (domain.Organization, error) { return ScanOrganization(row) }, s.AddOrganization,
 		loadOrganizations, shard, distinct(organizations))
 	if needs.Totals || len(needs.Declarations) > 0 {
-		lookUp(b, shard, loadTotals, organizations, addUsage, periods)
+		lookUp(b, shard, loadTotals, organizations, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, periods)
 	}
 	if len(needs.Requests) > 0 || len(needs.Certification.Accounts) > 0 {
 		read(b, ScanWarnings, func(w AllowanceWarnings) { s.AddWarnings(w.Organization, w.Allowance, w.Warnings) },
@@ -155,20 +154,13 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		read(b, pgx.RowToStructByPos, s.AddCompany, loadCompanies, companyArgs(shard, list)...)
 	}
 	if list := needs.Declarations; len(list) > 0 {
-		companies := distinct(column(list, func(d domain.DeclarationNeed) domain.CompanyNeed {
-			return domain.CompanyNeed{Organization: d.Organization, Reference: d.CompanyReference}
-		}))
-		read(b, pgx.RowToStructByPos, addUsage, loadContributions, append(companyArgs(shard, companies), periods)...)
-		read(b, scanVersion, func(r loadedVersion) { r.add(s) }, loadDeclarations, shard,
-			column(list, func(d domain.DeclarationNeed) domain.OrganizationID { return d.Organization }),
-			column(list, func(d domain.DeclarationNeed) domain.KeyID { return d.Key }),
-			column(list, func(d domain.DeclarationNeed) string { return d.CompanyReference }),
-			column(list, func(d domain.DeclarationNeed) string { return d.Source }),
-			column(list, func(d domain.DeclarationNeed) string { return d.DocumentReference }),
-			column(list, func(d domain.DeclarationNeed) int32 { return d.Version }))
+		loadDeclared(b, shard, list, periods, s)
 	}
 	if list := needs.Records; len(list) > 0 {
-		read(b, scanVersion, func(r loadedVersion) { r.add(s) }, loadRecords, shard,
+		read(b, scanRecord, func(r loadedRecord) {
+			r.loadedGrant.add(s)
+			r.loadedVersion.add(s)
+		}, loadRecords, shard,
 			column(list, func(r domain.RecordNeed) domain.KeyID { return r.Key }),
 			column(list, func(r domain.RecordNeed) domain.PublicID { return r.PublicID }))
 	}
@@ -201,6 +193,11 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	})
 }
 
+type loadedUsage struct {
+	domain.UsageKey
+	Used int64
+}
+
 func companyArgs(shard domain.Shard, companies []domain.CompanyNeed) []any {
 	return []any{
 		shard, column(companies, func(n domain.CompanyNeed) domain.OrganizationID { return n.Organization }),
@@ -208,34 +205,93 @@ func companyArgs(shard domain.Shard, companies []domain.CompanyNeed) []any {
 	}
 }
 
-// loadedVersion is a row of the grant, the company, the document and the version; a document without id, and a version
-// without number, are not there.
+// loadDeclared queues the queries of declarations. Most declarations of a group share a company and a key with others: what
+// belongs to these is looked up once.
+func loadDeclared(b *pgx.Batch, shard domain.Shard, list []domain.DeclarationNeed, periods []int32, s *domain.State) {
+	type grantNeed struct {
+		domain.CompanyNeed
+		key domain.KeyID
+	}
+	var places ordered[domain.CompanyNeed, int32] // in the list of companies, from 1
+	grants := column(list, func(d domain.DeclarationNeed) grantNeed {
+		company := domain.CompanyNeed{Organization: d.Organization, Reference: d.CompanyReference}
+		if place := places.at(company); *place == 0 {
+			*place = int32(len(places.keys))
+		}
+		return grantNeed{company, d.Key}
+	})
+	companies := companyArgs(shard, places.keys)
+	read(b, pgx.RowToStructByPos, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, loadContributions, append(companies, periods)...)
+	read(b, scanVersion, func(v loadedVersion) { v.add(s) },
+		loadDeclarations, append(companies,
+			column(grants, func(g grantNeed) int32 { return *places.of[g.CompanyNeed] }),
+			column(list, func(d domain.DeclarationNeed) string { return d.Source }),
+			column(list, func(d domain.DeclarationNeed) string { return d.DocumentReference }),
+			column(list, func(d domain.DeclarationNeed) int32 { return d.Version }))...)
+	grants = distinct(grants)
+	read(b, scanGrant, func(g loadedGrant) { g.add(s) }, loadGrants, shard,
+		column(grants, func(g grantNeed) domain.OrganizationID { return g.Organization }),
+		column(grants, func(g grantNeed) string { return g.Reference }),
+		column(grants, func(g grantNeed) domain.KeyID { return g.key }))
+}
+
+// loadedGrant is a row of a company and of whether a key may use it.
+type loadedGrant struct {
+	key     domain.KeyID
+	granted bool
+	company domain.Company
+}
+
+func (g *loadedGrant) targets() []any {
+	c := &g.company
+	return []any{&g.key, &g.granted, &c.ID, &c.Organization, &c.Reference, &c.CreatedAt, &c.HasWebhooks}
+}
+
+func scanGrant(row pgx.CollectableRow) (g loadedGrant, err error) {
+	err = row.Scan(g.targets()...)
+	return g, err
+}
+
+func (g loadedGrant) add(s *domain.State) {
+	s.AddCompany(g.company)
+	s.AddGrant(g.key, g.company.ID, g.granted)
+}
+
+// loadedVersion is a row of a document and of one of its versions; a version without number is not there.
 type loadedVersion struct {
-	key      domain.KeyID
-	granted  bool
-	company  domain.Company
 	document domain.Document
 	version  domain.Version
 }
 
-func scanVersion(row pgx.CollectableRow) (r loadedVersion, err error) {
-	c, d, v := &r.company, &r.document, &r.version
-	err = row.Scan(&r.key, &r.granted, &c.ID, &c.Organization, &c.Reference, &c.CreatedAt, &c.HasWebhooks,
+func (r *loadedVersion) targets() []any {
+	d, v := &r.document, &r.version
+	return []any{
 		&d.ID, &d.Organization, &d.Company, &d.Source, &d.Reference, &d.Highest, &d.HighestRevoked, &d.HighestPublicID,
 		&v.Version, &v.PublicID, &v.RecordID, &v.PreviousVersion, &v.SHA256, &v.SizeBytes, &v.MimeType, &v.GeneratedAt,
-		(*zeronull.Timestamptz)(&v.ReceivedAt), &v.RevokedAt, (*zeronull.Timestamptz)(&v.ExpiresAt))
+		(*zeronull.Timestamptz)(&v.ReceivedAt), &v.RevokedAt, (*zeronull.Timestamptz)(&v.ExpiresAt),
+	}
+}
+
+func scanVersion(row pgx.CollectableRow) (r loadedVersion, err error) {
+	err = row.Scan(r.targets()...)
 	return r, err
 }
 
 func (r loadedVersion) add(s *domain.State) {
-	s.AddGrant(r.key, r.company.ID, r.granted)
-	s.AddCompany(r.company)
-	if r.document.ID.IsZero() {
-		return
-	}
 	if r.version.Document = s.AddDocument(r.document); r.version.Version > 0 {
 		s.AddVersion(r.version)
 	}
+}
+
+// loadedRecord is a row of a version with the grant of its company.
+type loadedRecord struct {
+	loadedVersion
+	loadedGrant
+}
+
+func scanRecord(row pgx.CollectableRow) (r loadedRecord, err error) {
+	err = row.Scan(append(r.loadedVersion.targets(), r.loadedGrant.targets()...)...)
+	return r, err
 }
 
 // ScanOrganization reads OrganizationColumns, then more targets.

@@ -316,10 +316,10 @@ func TestExternalRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, "UPDATE shard_heads SET position = 7 WHERE shard = 2"); err != nil {
+	if _, err := conn.Exec(ctx, "UPDATE shard_heads SET position = 7000 WHERE shard = 0"); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, env, "restore", "--external"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "shard 2: its head says position 7") {
+	if r := integrity(t, env, "restore", "--external"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "shard 0: its head says position 7000") {
 		t.Errorf("a damaged database: %d %s", r.code, r.errs)
 	}
 	var epoch int64

@@ -80,7 +80,7 @@ func (a *app) benchCommand() *cobra.Command {
 	}
 	settings.AddFlags(c, "DATABASE_URL", "SHARDS")
 	f := c.Flags()
-	f.BoolVar(&config.Quick, "quick", false, "one short round, and no checkpoint cycle: under a minute")
+	f.BoolVar(&config.Quick, "quick", false, "one short round, and no checkpoint cycle: about a minute")
 	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
 	f.IntVar(&config.Rounds, "rounds", 3, "rounds, in each of which all have their turn")
 	f.Int64Var(&config.Growth, "growth", 0, "also compare the cost of a registration at 50,000 records with that at so many (5,000,000 without a number: about 25 GB of disk and half an hour)")
@@ -90,7 +90,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f.Int64Var(&config.Rebuild, "rebuild", 0, "instead of all that: rebuild the projections of so many records (1,000,000 without a number) while 200 registrations a second go on")
 	f.Lookup("rebuild").NoOptDefVal = "1000000"
 	f.BoolVar(&config.Flood, "flood", false, "instead of all that: a tenant that registers 5 a second, alone and beside another that floods its shard with batches and single registrations")
-	f.StringVar(&config.Profile, "profile", "", "directory for CPU profiles of the first round, for go tool pprof")
+	f.StringVar(&config.Profile, "profile", "", "directory for CPU profiles of the first round of every contender, for go tool pprof")
 	f.StringVar(&chart, "svg", "", "file for a chart of the ratios beside their targets, and of the figures")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(a.benchEmptyCommand())

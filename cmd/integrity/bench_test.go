@@ -109,6 +109,9 @@ func TestBench(t *testing.T) {
 			missing[target.Note] = true
 		}
 	}
+	if len(result.Targets) != 24 || result.Flood == nil || len(result.Published) == 0 || len(result.HOT) != 4 {
+		t.Errorf("%d targets, flood %+v, %+v, %+v", len(result.Targets), result.Flood, result.Published, result.HOT)
+	}
 	for _, reason := range []string{"needs --growth", "left out by --quick"} {
 		if !missing[reason] {
 			t.Errorf("no target is missing because %q", reason)
@@ -121,7 +124,7 @@ func TestBench(t *testing.T) {
 	if text, err := os.ReadFile(chart); err != nil || !bytes.Contains(text, []byte("</svg>")) {
 		t.Errorf("the chart: %v", err)
 	}
-	for _, name := range []string{"in-process--16-organizations.pprof", "over-HTTP--throughput.pprof"} {
+	for _, name := range []string{"in-process--16-organizations.pprof", "over-HTTP--throughput.pprof", "over-HTTP--latency.pprof", "over-HTTP--one-caller.pprof"} {
 		if info, err := os.Stat(filepath.Join(profiles, name)); err != nil || info.Size() == 0 {
 			t.Errorf("the profile %s: %v", name, err)
 		}

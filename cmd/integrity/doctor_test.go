@@ -106,10 +106,10 @@ func TestDoctor(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	spoil(t, dir, "UPDATE shard_heads SET position = 7 WHERE shard = 2")
+	spoil(t, dir, "UPDATE shard_heads SET position = 7000 WHERE shard = 0")
 	alone(t, dir, "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
 	wantFindings(t, examine(t, cli.ExitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
-		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 2: its head says position 7",
+		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 0: its head says position 7000",
 		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger", `INTEGRITY_ISSUER says "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
 	s.stop()
 	write(t, filepath.Join(dir, keyfiles.TrustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)

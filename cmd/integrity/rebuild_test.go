@@ -43,7 +43,7 @@ func spoil(t *testing.T, dir string, statements ...string) {
 func TestRebuildCommand(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	s := start(t, dir, "--demo")
+	s := start(t, dir, "--demo", "--shards", "4")
 	demo := s.demo()
 	env := []string{config.VariableAPIKey + "=" + demo.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")

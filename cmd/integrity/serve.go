@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -79,6 +80,8 @@ type service struct {
 	*app
 	cfg config.Config
 	log *slog.Logger
+	// requests is the same log, for the lines of requests: those that come together are written together.
+	requests *slog.Logger
 
 	listener  net.Listener
 	database  *postgres.Server // nil where the database is someone else's
@@ -112,7 +115,11 @@ type service struct {
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
-	s := &service{app: a, cfg: cfg, log: newLog(a, cfg), metrics: ops.NewMetrics(), clock: ledger.Clock(a.App, cfg)}
+	lines := ops.NewLines(a.Errs)
+	defer lines.Flush()
+	s := &service{
+		app: a, cfg: cfg, log: newLog(lines.Through(), cfg), requests: newLog(lines, cfg), metrics: ops.NewMetrics(), clock: ledger.Clock(a.App, cfg),
+	}
 	// Whatever reads the time from here on has a clock that does not follow a step.
 	steady := *a.App
 	s.app, steady.Now = &app{&steady}, s.clock.Now
@@ -390,10 +397,10 @@ func (s *service) closePools() {
 	}
 }
 
-func newLog(a *app, cfg config.Config) *slog.Logger {
+func newLog(w io.Writer, cfg config.Config) *slog.Logger {
 	options := &slog.HandlerOptions{Level: cfg.LogLevel}
 	if cfg.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(a.Errs, options))
+		return slog.New(slog.NewJSONHandler(w, options))
 	}
-	return slog.New(slog.NewTextHandler(a.Errs, options))
+	return slog.New(slog.NewTextHandler(w, options))
 }

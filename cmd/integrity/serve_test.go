@@ -9,7 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -280,4 +283,62 @@ func TestServerLimits(t *testing.T) {
 	if r := integrity(t, nil, "serve", "--demo", "--listen", "0.0.0.0:0", "--base-url", "https://x.example"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "loopback") {
 		t.Errorf("a demo for everybody: %d %s", r.code, r.errs)
 	}
+}
+
+// TestEveryRequestIsLogged: the lines of requests are written together, and a shutdown right after the last answer loses
+// none of them.
+func TestEveryRequestIsLogged(t *testing.T) {
+	s := start(t, dataDir(t))
+	const callers, each = 8, 50
+	var group sync.WaitGroup
+	for caller := range callers {
+		group.Go(func() {
+			for i := range each {
+				r, err := http.NewRequest(http.MethodGet, s.base+"/healthz", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Header.Set("X-Request-Id", fmt.Sprintf("request-%d-%d", caller, i))
+				response, err := plainHTTP().Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				response.Body.Close()
+			}
+		})
+	}
+	group.Wait()
+	s.stop()
+	log, err := os.ReadFile(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for caller := range callers {
+		for i := range each {
+			if id := fmt.Sprintf("requestId=request-%d-%d\n", caller, i); strings.Count(string(log), id) != 1 {
+				t.Fatalf("%s stands %d times in the log", id, strings.Count(string(log), id))
+			}
+		}
+	}
+}
+
+// TestMemoryLimitFollowsWhatIsInUse: a process that uses much is not made to collect without end, and gives it back.
+func TestMemoryLimitFollowsWhatIsInUse(t *testing.T) {
+	limitGarbage()
+	much := make([]byte, leastMemory)
+	limited := func(what string, holds func(limit int64) bool) {
+		t.Helper()
+		eventually(t, what, func() error {
+			runtime.GC()
+			if limit := debug.SetMemoryLimit(-1); !holds(limit) {
+				return fmt.Errorf("the limit is %d", limit)
+			}
+			return nil
+		})
+	}
+	limited("the limit rises", func(limit int64) bool { return limit >= 2*leastMemory })
+	runtime.KeepAlive(much)
+	limited("the limit falls", func(limit int64) bool { return limit < 2*leastMemory })
 }

@@ -160,8 +160,8 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context, string) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Plans: s.plans, Clock: s.clock, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
-		Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
+		Pool: s.commit, Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 	}
 	return handlers.New(handlers.Config{
 		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
-		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Operating: operating,
+		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests, Operating: operating,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		SecretKey:    s.secretKey, Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,

@@ -8,7 +8,6 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/mail"
 	"integrityledger/cmd/integrity/operator"
-	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/queue"
 )
@@ -104,12 +103,14 @@ func (s *service) eraser() *queue.Loop {
 	})
 }
 
-// committed wakes what waits for new events of a shard.
-func (s *service) committed(shard domain.Shard) {
-	s.notifier.Committed(shard)
-	s.webhooks.Wake(shard)
+// committed wakes those who have something to do after a commit, and nobody else.
+func (s *service) committed(c eventstore.Commit) {
+	s.notifier.Committed(c)
+	if c.Queued {
+		s.webhooks.Wake(c.Shard)
+	}
 	if s.forwarder != nil {
-		s.forwarder.Wake(int(shard))
+		s.forwarder.Wake(int(c.Shard))
 	}
 	if s.tree.keeper != nil {
 		s.tree.keeper.Wake()

@@ -74,7 +74,7 @@ func must[T any](v T, err error) T {
 func (p *past) do(c domain.Command) {
 	p.t.Helper()
 	p.now = p.now.Add(time.Second)
-	drafts, err := p.state.Decide(c, p.now)
+	drafts, err := p.state.Decide(c, 0, p.now)
 	p.append(c, drafts, err)
 }
 

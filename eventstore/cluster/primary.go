@@ -138,6 +138,7 @@ type session struct {
 var (
 	lookUps = settings{
 		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
+		"enable_memoize": "off", // the keys of a statement hardly repeat
 	}
 	writes = settings{ // beside lookUps
 		"enable_bitmapscan": "off", "enable_material": "off", "join_collapse_limit": "1", "from_collapse_limit": "1",
@@ -154,9 +155,9 @@ func (p *Primary) CommitPool(ctx context.Context, conns int) (*pgxpool.Pool, err
 	return p.open(ctx, conns, session{name: "integrity commit", statement: "20s", lock: "10s", idle: "5s"}, lookUps, writes, keptAlive)
 }
 
-// CommitConns is how many connections a process commits with: a group a processor and one that waits for its shard's
-// lock, but no more than two a shard. More would only cut the same commands into smaller groups.
-func CommitConns(shards int) int { return min(2*shards, runtime.GOMAXPROCS(0)+1) }
+// CommitConns is how many connections a process commits with: one a processor and one that waits for the disk, but no
+// more than one a shard. More would only cut the same commands into smaller groups.
+func CommitConns(shards int) int { return min(shards, runtime.GOMAXPROCS(0)+1) }
 
 // QueuePool opens the connections of workers on the queues.
 func (p *Primary) QueuePool(ctx context.Context, conns int) (*pgxpool.Pool, error) {

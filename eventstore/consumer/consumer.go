@@ -75,6 +75,9 @@ type Config struct {
 	Sources []Source
 	Log     *slog.Logger
 	Poll    time.Duration // between two looks where a wake-up was lost; 0 means 1 s
+	// Gather is how long after a page the next look comes at the earliest, where no further page is there: it lets what is
+	// committed at short intervals become one page. 0 means 50 ms. Hasten ends it.
+	Gather time.Duration
 	// Advanced is called after the commit of a page, which may have failed. It must not wait. It may be nil.
 	Advanced func()
 }
@@ -85,10 +88,10 @@ const (
 	handleTimeout = 1500 * time.Millisecond
 	// mostOpen ends a transaction with a database that has vanished without a word. One that answers has ended it before.
 	mostOpen = 3 * ackDeadline
-	// gather is the least time between two pages where no further one is there: it lets what is committed at short
-	// intervals become one page.
-	gather = 50 * time.Millisecond
-	// linger is how soon is looked again after a page, because another process may have found the row locked.
+	// apart is the least time between two looks that find nothing.
+	apart = 50 * time.Millisecond
+	// linger is how soon is looked again after a page, because another process may have found the row locked, unless
+	// more is gathered until then.
 	linger = 100 * time.Millisecond
 	// mostPause is the longest pause after failures in a row.
 	mostPause = 30 * time.Second
@@ -107,10 +110,10 @@ func New(c Config) (*Consumer, error) {
 	if c.Name == "" || c.Pool == nil || c.Pool.Config().MaxConns < 2 || len(c.Sources) == 0 || c.Log == nil {
 		return nil, errors.New("a consumer needs Name, Pool of at least two connections, Sources and Log")
 	}
-	c.Poll = cmp.Or(c.Poll, time.Second)
+	c.Poll, c.Gather = cmp.Or(c.Poll, time.Second), cmp.Or(c.Gather, apart)
 	k := &Consumer{Config: c}
 	for i, s := range c.Sources {
-		k.topics = append(k.topics, &topic{Source: s, consumer: k, name: fmt.Sprintf("%s.%d", c.Name, i), woken: make(chan struct{}, 1)})
+		k.topics = append(k.topics, &topic{Source: s, consumer: k, name: fmt.Sprintf("%s.%d", c.Name, i), woken: make(chan struct{}, 1), hastened: make(chan struct{}, 1)})
 	}
 	return k, nil
 }
@@ -123,6 +126,17 @@ func (c *Consumer) Wake(source int) {
 		default:
 		}
 	}
+}
+
+// Hasten ends the gathering of a source after its last page. It reports whether the source is woken, so that a page comes
+// now, and never waits.
+func (c *Consumer) Hasten(source int) bool {
+	t := c.topics[source]
+	select {
+	case t.hastened <- struct{}{}:
+	default:
+	}
+	return len(t.woken) > 0
 }
 
 // Failures is how often a page has failed since the start.
@@ -237,6 +251,7 @@ type topic struct {
 	consumer *Consumer
 	name     string
 	woken    chan struct{} // holds one when there may be work
+	hastened chan struct{} // holds one when a gathering is to end
 	stopped  <-chan struct{}
 
 	mu       sync.Mutex // held while a page is handled
@@ -274,6 +289,10 @@ func (t *topic) conclude(next message.HandlerFunc) message.HandlerFunc {
 		defer t.mu.Unlock()
 		if m.Context().Err() != nil {
 			return nil, nil // the process was frozen, and the transaction is over
+		}
+		select {
+		case <-t.hastened: // this page
+		default:
 		}
 		t.progress = Progress{Position: t.position}
 		_, t.err = next(m)
@@ -326,12 +345,13 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 	if advanced && t.progress.More {
 		return 0
 	}
-	next := t.consumer.Poll
 	if advanced {
-		next = linger
+		pause(t.stopped, t.hastened, t.consumer.Gather)
+		pause(t.stopped, t.woken, max(0, linger-t.consumer.Gather))
+	} else {
+		pause(t.stopped, nil, apart)
+		pause(t.stopped, t.woken, t.consumer.Poll)
 	}
-	pause(t.stopped, nil, gather)
-	pause(t.stopped, t.woken, next)
 	return 0
 }
 

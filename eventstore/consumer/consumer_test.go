@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -461,4 +462,36 @@ func TestProcesses(t *testing.T) {
 			t.Errorf("position %d was written %d times", p, n)
 		}
 	}
+}
+
+// TestHasten: what comes after a page is gathered, and is one page as soon as it is asked for; after a look that has
+// found nothing, nothing is gathered.
+func TestHasten(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	head := func() int64 { return int64(len(l.Events(t, 1))) }
+	r, pages := &reading{}, atomic.Int64{}
+	c, _ := consume(t, l, l.URL, func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error) {
+		pages.Add(1)
+		return r.take(ctx, shard, events)
+	}, func(c *consumer.Config) { c.Gather = time.Hour })
+	until(t, "what was there", func() bool { return r.last(1) == head() })
+	for round := range 3 {
+		before := pages.Load()
+		for i := range 5 {
+			register(t, l, o, 10*round+i, 1)
+			c.Wake(1)
+		}
+		if pages.Load() != before {
+			t.Errorf("round %d: %d pages while it gathers", round, pages.Load()-before)
+		}
+		if !c.Hasten(1) {
+			t.Errorf("round %d: it was woken", round)
+		}
+		until(t, "what was gathered", func() bool { return r.last(1) == head() })
+		if pages.Load() != before+1 {
+			t.Errorf("round %d: %d pages of five events", round, pages.Load()-before)
+		}
+	}
+	gapless(t, r.positions[1], false)
 }

@@ -85,6 +85,7 @@ func New(c Config) (*Keeper, error) {
 	var err error
 	k.consumer, err = consumer.New(consumer.Config{
 		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, Log: c.Log, Poll: c.Poll,
+		Gather: 2 * c.Interval, // publishing hastens it
 		Advanced: func() {
 			select {
 			case k.grown <- struct{}{}:
@@ -145,7 +146,17 @@ func (k *Keeper) publishing(ctx context.Context) {
 		failures = 0
 		k.ask(ctx)
 		rest(ctx, k.Interval, nil)
-		rest(ctx, k.Poll, k.grown)
+		// Nobody sees a tree before it is signed, and each growth costs a transaction. So what has come since the last
+		// growth is gathered until now, and where something has, its growth is waited for.
+		grown := false
+		select {
+		case <-k.grown:
+			grown = true
+		default:
+		}
+		if k.consumer.Hasten(0) || !grown {
+			rest(ctx, k.Poll, k.grown)
+		}
 	}
 }
 

@@ -70,6 +70,7 @@ func TestRun(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
 	log := process(t, l, signer, func(c *Config) { c.Interval, c.Poll = time.Millisecond, time.Hour })
+	log.consumer.Gather = time.Hour // publishing ends it
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -77,9 +78,11 @@ func TestRun(t *testing.T) {
 		log.Run(ctx)
 	}()
 	eventually(t, "the first events are published", func() bool { return behind(t, l) == 0 })
-	register(t, l, o, 0, 3)
-	log.Wake()
-	eventually(t, "what came after a wake-up is published", func() bool { return behind(t, l) == 0 })
+	for round := range 3 {
+		register(t, l, o, 10*round, 3)
+		log.Wake()
+		eventually(t, "what came after a wake-up is published", func() bool { return behind(t, l) == 0 })
+	}
 	cancel()
 	<-ended
 	complete(t, l, signer)

@@ -209,7 +209,7 @@ func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int
 	if q.err != nil {
 		return nil, q.err
 	}
-	proof, err := tlog.ProveRecord(q.head.size, q.index, q.tiles)
+	proof, err := q.prover.prove(q.index)
 	if err != nil {
 		return nil, fmt.Errorf("prove inclusion: %w", err)
 	}
@@ -229,10 +229,10 @@ type leafQuestion struct {
 	shard    domain.Shard
 	position int64
 
-	index int64
-	head  *checkpoint
-	tiles knownTiles // all that the proof needs, and those of the rest of its batch
-	err   error
+	index  int64
+	head   *checkpoint
+	prover *prover // with the tiles of all proofs of the batch
+	err    error
 }
 
 // lookTimeout bounds a batch of questions, the wait for a connection included. One batch is under way: tables that are
@@ -299,8 +299,11 @@ func (r *Reader) find(ctx context.Context, batch []*leafQuestion) error {
 	if err != nil {
 		return err
 	}
+	prover, err := newProver(head.size, known)
 	for _, q := range batch {
-		q.tiles = known
+		if q.head != nil {
+			q.prover, q.err = prover, err
+		}
 	}
 	return nil
 }

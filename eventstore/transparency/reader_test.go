@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/transparency-dev/merkle/proof"
 	"github.com/transparency-dev/merkle/rfc6962"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
@@ -23,7 +22,7 @@ import (
 // proven requires that the answer proves the leaf, by another implementation's word.
 func proven(t testing.TB, q *leafQuestion, leaf [32]byte, root []byte) {
 	t.Helper()
-	path, err := tlog.ProveRecord(q.head.size, q.index, q.tiles)
+	path, err := q.prover.prove(q.index)
 	check(t, err)
 	var hashes [][]byte
 	for _, hash := range path {

@@ -3,6 +3,7 @@ package transparency
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -135,12 +136,11 @@ func newSubtrees(hashes []byte) *subtrees {
 	return s
 }
 
-// locate finds a stored hash (tlog.StoredHashIndex): its tile, and level and number of its subtree there.
-func locate(index int64) (at tile, level int, n int64) {
-	level, n = tlog.SplitStoredHashIndex(index)
-	at.level, level = level/tileHeight, level%tileHeight
-	at.n = n >> (tileHeight - level)
-	return at, level, n - at.n<<(tileHeight-level)
+// locate finds the complete subtree n of a level: its tile, and level and number there.
+func locate(level int, n int64) (at tile, within int, number int64) {
+	at.level, within = level/tileHeight, level%tileHeight
+	at.n = n >> (tileHeight - within)
+	return at, within, n - at.n<<(tileHeight-within)
 }
 
 // knownTiles are tiles in memory, as a tlog.HashReader.
@@ -150,17 +150,84 @@ type knownTiles map[tile]*subtrees
 func (k knownTiles) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	found := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {
-		at, level, n := locate(index)
-		var hashes []byte
-		if tile := k[at]; tile != nil {
-			hashes = tile[level]
+		var err error
+		if found[i], err = k.hash(tlog.SplitStoredHashIndex(index)); err != nil {
+			return nil, err
 		}
-		if int64(len(hashes)) < (n+1)*tlog.HashSize {
-			return nil, fmt.Errorf("tile %d/%d of the tree is missing, or lacks hashes", at.level, at.n)
-		}
-		copy(found[i][:], hashes[n*tlog.HashSize:])
 	}
 	return found, nil
+}
+
+// hash answers that of the complete subtree n of a level.
+func (k knownTiles) hash(level int, n int64) (hash tlog.Hash, err error) {
+	at, level, n := locate(level, n)
+	var hashes []byte
+	if tile := k[at]; tile != nil {
+		hashes = tile[level]
+	}
+	if int64(len(hashes)) < (n+1)*tlog.HashSize {
+		return hash, fmt.Errorf("tile %d/%d of the tree is missing, or lacks hashes", at.level, at.n)
+	}
+	return tlog.Hash(hashes[n*tlog.HashSize:][:tlog.HashSize]), nil
+}
+
+// prover makes proofs of inclusion in the tree of a size, as tlog.ProveRecord does. A tree is a row of complete
+// subtrees, each smaller than the one before it; what is right of one of them is in the proof of each of its leaves and
+// is hashed once.
+type prover struct {
+	tiles knownTiles
+	row   []perfect
+}
+
+// perfect is a subtree with 1<<level leaves, from first on.
+type perfect struct {
+	first int64
+	level int
+	hash  tlog.Hash
+	right tlog.Hash // of all subtrees after it
+}
+
+// newProver needs the tiles of the right edge. Those that a leaf is under may come later, but before its proof.
+func newProver(size int64, tiles knownTiles) (p *prover, err error) {
+	p = &prover{tiles: tiles}
+	for first := int64(0); first < size; {
+		one := perfect{first: first, level: bits.Len64(uint64(size-first)) - 1}
+		if one.hash, err = tiles.hash(one.level, first>>one.level); err != nil {
+			return nil, err
+		}
+		p.row, first = append(p.row, one), first+1<<one.level
+	}
+	for i := len(p.row) - 2; i >= 0; i-- {
+		next := &p.row[i+1]
+		p.row[i].right = next.hash
+		if i+2 < len(p.row) {
+			p.row[i].right = tlog.NodeHash(next.hash, next.right)
+		}
+	}
+	return p, nil
+}
+
+// prove answers the proof for a leaf of the tree.
+func (p *prover) prove(leaf int64) (tlog.RecordProof, error) {
+	i := len(p.row) - 1
+	for p.row[i].first > leaf {
+		i--
+	}
+	proof := make(tlog.RecordProof, 0, p.row[i].level+len(p.row))
+	for level := range p.row[i].level {
+		sibling, err := p.tiles.hash(level, leaf>>level^1)
+		if err != nil {
+			return nil, err
+		}
+		proof = append(proof, sibling)
+	}
+	if i+1 < len(p.row) {
+		proof = append(proof, p.row[i].right)
+	}
+	for _, left := range slices.Backward(p.row[:i]) {
+		proof = append(proof, left.hash)
+	}
+	return proof, nil
 }
 
 // subtree is the hash of a complete subtree, of which hashes are the leaves; their number is a power of two.
@@ -215,7 +282,7 @@ func storedHashes(ctx context.Context, from history.Querier) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		var wanted []tile
 		for _, index := range indexes {
-			if at, _, _ := locate(index); !slices.Contains(wanted, at) {
+			if at, _, _ := locate(tlog.SplitStoredHashIndex(index)); !slices.Contains(wanted, at) {
 				wanted = append(wanted, at)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"github.com/transparency-dev/merkle/compact"
@@ -86,6 +87,24 @@ func TestTreeOfOthers(t *testing.T) {
 				t.Fatalf("size %d, taken up from its tiles: root %v, %v", next.size, root, err)
 			}
 			mine = next
+			for _, of := range []int64{0, 1, 2, 254, 255, 256, 257, 511, 65535, 65536, mine.size / 2, mine.size - 2, mine.size - 1} {
+				if of < 0 || of >= mine.size {
+					continue
+				}
+				known := knownTiles{} // no more than a reader asks for
+				for _, at := range proofTiles(of, mine.size) {
+					known[at] = newSubtrees(tiles[at][:at.width(mine.size)*tlog.HashSize])
+				}
+				prover, err := newProver(mine.size, known)
+				if err != nil {
+					t.Fatal(err)
+				}
+				proof, err := prover.prove(of)
+				want, _ := tlog.ProveRecord(mine.size, of, reader)
+				if err != nil || !slices.Equal(proof, want) {
+					t.Errorf("size %d: the proof of leaf %d is %v, %v, not %v", mine.size, of, proof, err, want)
+				}
+			}
 		}
 		if (tile{0, mine.size / tileWidth}).width(mine.size) != int(mine.size%tileWidth) || (tile{0, mine.size/tileWidth + 1}).width(mine.size) != 0 || (tile{9, 0}).width(mine.size) != 0 {
 			t.Error("widths beyond the tree")

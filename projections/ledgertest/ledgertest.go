@@ -65,16 +65,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	t.Helper()
 	pool, err := cluster.At(url).CommitPool(context.Background(), 8)
 	must(t, err)
-	plans, err := domain.DefaultPlans()
-	must(t, err)
-	config := eventstore.Config{
-		Pool: pool, Plans: plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
-		Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
-	}
-	for _, c := range change {
-		c(&config)
-	}
-	ledger, err := eventstore.Open(config)
+	ledger, err := Open(pool, change...)
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
@@ -86,6 +77,22 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 		pool.Close()
 	})
 	return ledger
+}
+
+// Open opens the ledger of a process that may be no test.
+func Open(pool *pgxpool.Pool, change ...func(*eventstore.Config)) (*eventstore.Ledger, error) {
+	plans, err := domain.DefaultPlans()
+	if err != nil {
+		return nil, err
+	}
+	config := eventstore.Config{
+		Pool: pool, Plans: plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
+		Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	return eventstore.Open(config)
 }
 
 // Store answers readers of the ledger from its one pool.
@@ -126,12 +133,16 @@ func (l *Ledger) onePhase(t testing.TB) {
 }
 
 // Notifier opens what wakes the waiting readers of one process.
-func (l *Ledger) Notifier(t testing.TB) *eventstore.Notifier {
+func (l *Ledger) Notifier(t testing.TB, change ...func(*eventstore.NotifierConfig)) *eventstore.Notifier {
 	t.Helper()
 	pool, err := cluster.At(l.URL).NotifyPool(context.Background())
 	must(t, err)
 	t.Cleanup(pool.Close)
-	notifier, err := eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)})
+	config := eventstore.NotifierConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)}
+	for _, c := range change {
+		c(&config)
+	}
+	notifier, err := eventstore.OpenNotifier(config)
 	must(t, err)
 	t.Cleanup(notifier.Close)
 	return notifier

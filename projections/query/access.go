@@ -16,6 +16,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
+	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
 
@@ -30,7 +31,7 @@ import (
 // shard. One that changed while it was being locked stays for the next minute to clear.
 //
 // On Citus a statement that reads and counts would be a two-phase commit, so there a batch is read with findKeys or
-// findLinks and then counted with countMinutes, each on one node.
+// findLinks and then counted with projections.CountMinutes, each on one node.
 const (
 	authenticateKeys  = usable + usableKey + actingMember + counted
 	authenticateLinks = usable + usableLink + actingMember + counted
@@ -218,12 +219,6 @@ const countMinute = `INSERT INTO meters (shard, subject, minute, used) VALUES ($
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4
 	RETURNING used`
 
-// clearMinutes removes the earlier minutes of subjects, except rows that another session has locked. If it fails, the
-// request is still counted, and the next minute removes what was left.
-const clearMinutes = `DELETE FROM meters m USING (
-		SELECT ctid AS place FROM meters WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
-	) d WHERE m.shard = $1 AND m.ctid = d.place`
-
 // CountMinute counts n requests of a subject (an organization; a key on one path, say), in the UTC minute of now, and
 // returns how many it has had in it, these included. The first request of a minute removes all minutes before the
 // previous one.
@@ -231,16 +226,10 @@ func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16
 	minute := now.Unix() / 60
 	used, _, err := statement.First(ctx, s.Pool, "count a request", pgx.RowTo[int], countMinute, shard, subject, minute, n)
 	if err == nil && used == n {
-		_ = statement.Exec(ctx, s.Pool, "clear earlier minutes away", clearMinutes, shard, [][16]byte{subject}, minute-1)
+		_ = statement.Exec(ctx, s.Pool, "clear earlier minutes away", projections.ClearMinutes, shard, [][16]byte{subject}, minute-1)
 	}
 	return used, err
 }
-
-const countMinutes = `INSERT INTO meters (shard, subject, minute, used)
-	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
-	ORDER BY n.subject, n.minute
-	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
-	RETURNING subject, minute, used`
 
 // meter is a row of meters.
 type meter struct {
@@ -262,7 +251,7 @@ func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, b
 	}
 	meters := slices.Collect(maps.Keys(requests))
 	minutes := statement.Column(meters, func(m meter) int64 { return m.minute })
-	rows, _ := from.Query(ctx, countMinutes, shard, statement.Column(meters, func(m meter) domain.OrganizationID { return m.organization }),
+	rows, _ := from.Query(ctx, projections.CountMinutes, shard, statement.Column(meters, func(m meter) domain.OrganizationID { return m.organization }),
 		minutes, statement.Column(meters, func(m meter) int64 { return int64(len(requests[m])) }))
 	var began []domain.OrganizationID
 	var m meter
@@ -278,7 +267,7 @@ func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, b
 	}); err != nil || began == nil {
 		return err
 	}
-	rows, _ = from.Query(ctx, clearMinutes, shard, began, slices.Min(minutes)-1)
+	rows, _ = from.Query(ctx, projections.ClearMinutes, shard, began, slices.Min(minutes)-1)
 	rows.Close()
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
 )
 
 // What readers ask most is the work of one node of Citus, as a group's statements are.
@@ -27,7 +28,7 @@ func TestReadsAreRoutedToOneNode(t *testing.T) {
 		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "forget": forgetAnswers,
 		"webhooks": findWebhooks, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
-		"access": findKeys, "linked": findLinks, "count_minute": countMinute, "count_minutes": countMinutes, "clear_minutes": clearMinutes,
+		"access": findKeys, "linked": findLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,
 		"api_key_uses": writeKeyUses, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,
 	})

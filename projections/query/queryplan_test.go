@@ -7,6 +7,7 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
 )
 
 // Statements that readers share look rows up by full keys too. Their filters are rules, so only scans are checked.
@@ -19,7 +20,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"authenticate": authenticateKeys, "authenticate_link": authenticateLinks, "comparisons": loadComparisons, "evidence": loadEvidence,
-		"access": findKeys, "linked": findLinks, "clear_minutes": clearMinutes,
+		"access": findKeys, "linked": findLinks, "clear_minutes": projections.ClearMinutes,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)

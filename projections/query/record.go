@@ -90,14 +90,14 @@ func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, befor
 }
 
 // Evidence is what the log holds of a registration, which the caller verifies, and the version's state in the
-// same snapshot.
+// same snapshot. A comparison reads no more than status, Pending and the event's data.
 type Evidence struct {
-	Record     domain.SignedRecord
-	ReceivedAt time.Time // as projected: never shown, only a lower bound for observations
+	Record     domain.SignedRecord // the event's data, taken apart; where it cannot be, empty, which verifies as nothing
+	ReceivedAt time.Time           // as projected: never shown, only a lower bound for observations
 	Status     domain.Status
 	Sequence   int64 // the organization's
 	Pending    bool  // only reserved: no other member has a meaning
-	// Event is the registration without Hash and Body, from which its leaf is made. A comparison does not read it.
+	// Event is the registration without Hash and Body, from which its leaf is made.
 	Event domain.Event
 }
 
@@ -119,7 +119,7 @@ type evidenceQuestion struct {
 }
 
 // The signed bytes come from the event, never from columns.
-const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false,
+const loadEvidence = `SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, false, i.received_at, o.sequence,
 		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor, e.request_id, e.nonce
 	FROM unnest($2::uuid[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS n(id, key_id, organization_id, place)
 	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM versions
@@ -130,12 +130,11 @@ const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoke
 	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
 		` + eventAtPosition + `) e ON true`
 
-const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL
+const loadComparisons = `SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL
 	FROM unnest($2::uuid[]) WITH ORDINALITY AS n(id, place)
-	JOIN LATERAL (SELECT document_id, organization_id, version, received_at, revoked_at, record_id, position FROM versions
+	JOIN LATERAL (SELECT document_id, version, revoked_at, record_id, position FROM versions
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = i.organization_id OFFSET 0) o ON true
 	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`
 
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
@@ -149,10 +148,10 @@ func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicI
 func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (Evidence, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.known(shard) {
-		return Evidence{}, UnknownPublicID()
+		return Evidence{}, ErrUnknownPublicID
 	}
 	q := &evidenceQuestion{id: id}
-	return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), UnknownPublicID())
+	return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), ErrUnknownPublicID)
 }
 
 // answer is the answer of a question that was asked; before that, nothing of it may be read.
@@ -166,10 +165,8 @@ func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (Evidence
 	return q.evidence, q.err
 }
 
-// UnknownPublicID answers a public id that was never given out. A malformed one is answered as an unknown one.
-func UnknownPublicID() *domain.Error {
-	return domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
-}
+// ErrUnknownPublicID answers a public id that was never given out. A malformed one is answered as an unknown one.
+var ErrUnknownPublicID = domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
 
 func (s *Store) compare(shard domain.Shard, batch []*evidenceQuestion) {
 	answerBatch(s.Public, batch, func(row pgx.CollectableRow) (int, Evidence, error) { return scanEvidence(row) }, loadComparisons, shard)
@@ -177,12 +174,15 @@ func (s *Store) compare(shard domain.Shard, batch []*evidenceQuestion) {
 
 func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 	answerBatch(s.Pool, batch, func(row pgx.CollectableRow) (int, Evidence, error) {
+		var receivedAt time.Time
+		var sequence int64
 		r := domain.Event{Shard: shard}
 		// If the event of a registration is missing, its evidence verifies as nothing.
-		place, e, err := scanEvidence(row, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
+		place, e, err := scanEvidence(row, &receivedAt, &sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
 			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce)
 		r.Data = e.Event.Data
-		e.Event = r
+		e.Event, e.ReceivedAt, e.Sequence = r, receivedAt, sequence
+		e.Record, _ = domain.ReadSignedRecord(r.Data)
 		return place, e, err
 	}, loadEvidence, shard,
 		statement.Column(batch, func(q *evidenceQuestion) domain.KeyID { return q.access.Key }),
@@ -204,20 +204,13 @@ func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, scan func(pgx.Co
 	}
 }
 
-// scanEvidence reads a row of evidence and the place of its question, then more targets.
+// scanEvidence reads a row of a comparison and the place of its question, then more targets.
 func scanEvidence(row pgx.CollectableRow, more ...any) (place int, e Evidence, err error) {
 	var d domain.Document
 	i := domain.Version{Document: &d}
-	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, (*zeronull.Timestamptz)(&e.ReceivedAt), &i.RevokedAt, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
-	if err != nil || e.Pending {
-		return place, e, err
-	}
+	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending}, more...)...)
 	e.Status = i.Status()
-	// Data that cannot be taken apart is an empty record, which verifies as nothing.
-	if record, err := domain.ReadSignedRecord(e.Event.Data); err == nil {
-		e.Record = record
-	}
-	return place, e, nil
+	return place, e, err
 }
 
 // Moment is a moment of an organization's history: a sequence, or where that is 0 a time.

@@ -47,7 +47,9 @@ type Config struct {
 type Result struct {
 	Environment Environment `json:"environment"`
 	Figures     []*Figure   `json:"contenders,omitempty"`
+	Published   []Published `json:"publishedConstants,omitempty"` // what this run has not measured
 	Targets     []Target    `json:"targets"`
+	HOT         []HOT       `json:"updates,omitempty"`
 	Soak        *Soak       `json:"soak,omitempty"`
 	Rebuild     *Rebuild    `json:"rebuild,omitempty"`
 	Flood       *Flood      `json:"flood,omitempty"`
@@ -62,6 +64,7 @@ type Figure struct {
 	Unit          string `json:"unit"`
 	Round
 	Rounds      []Round `json:"rounds,omitempty"`
+	Note        string  `json:"note,omitempty"`
 	NotMeasured string  `json:"notMeasured,omitempty"` // why there is no figure
 }
 
@@ -118,9 +121,13 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if err := measure(ctx, &result); err != nil {
 		return result, err
 	}
+	if result.HOT, err = r.updates(ctx); err != nil {
+		return result, err
+	}
 	if result.Verified, err = r.verify(ctx); err != nil {
 		return result, fmt.Errorf("what was written is wrong: %w", err)
 	}
+	result.Targets = r.targets()
 	return result, nil
 }
 
@@ -213,10 +220,14 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 
 // compare runs all contenders in turn, what is measured once, and the floods.
 func (r *run) compare(ctx context.Context, result *Result) error {
+	if err := r.idle(ctx); err != nil {
+		return err
+	}
 	list, err := r.contenders(ctx)
 	if err != nil {
 		return err
 	}
+	result.Published = published
 	for _, c := range list {
 		f := &Figure{Name: c.name, Organizations: len(c.owners), Unit: c.unit, NotMeasured: c.missing}
 		result.Figures, r.figures[c.name] = append(result.Figures, f), f
@@ -233,11 +244,21 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 			if c.missing != "" {
 				continue
 			}
+			f := result.Figures[k]
+			if c.before != nil {
+				note, err := c.before(ctx)
+				if err != nil {
+					return fmt.Errorf("before %s: %w", c.name, err)
+				}
+				if note != "" {
+					f.Note = fmt.Sprintf("round %d: %s", i+1, note)
+				}
+			}
 			round, err := r.measureOne(ctx, c, r.Duration, i == 0)
 			if err != nil {
 				return fmt.Errorf("%s, c = %d: %w", c.name, c.workers, err)
 			}
-			result.Figures[k].Rounds = append(result.Figures[k].Rounds, round)
+			f.Rounds = append(f.Rounds, round)
 			r.Progress(fmt.Sprintf("round %d of %d: %s, c = %d: %.0f %s/s, p50 %s, p99 %s", i+1, r.Rounds, c.name, c.workers, round.PerSecond,
 				c.unit, shortDuration(round.P50), shortDuration(round.P99)))
 		}
@@ -245,12 +266,11 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 	for _, f := range result.Figures {
 		f.finish()
 	}
-	for _, once := range []func(context.Context) error{r.webhooks, r.grow, r.disk, r.checkpointCycle, r.memory, r.rebuild, r.growth} {
+	for _, once := range []func(context.Context) error{r.webhooks, r.grow, r.disk, r.checkpointCycle, r.memory, r.rebuild, r.export, r.growth} {
 		if err := once(ctx); err != nil {
 			return err
 		}
 	}
-	result.Targets = r.targets()
 	return r.flood(ctx, result)
 }
 
@@ -283,6 +303,10 @@ func (r *run) measureOne(ctx context.Context, c *contender, duration time.Durati
 	if err != nil {
 		return Round{}, err
 	}
+	wrote, err := r.readWAL(ctx)
+	if err != nil {
+		return Round{}, err
+	}
 	if first && r.Profile != "" {
 		round, err = r.profiled(ctx, c, duration)
 	} else {
@@ -292,7 +316,12 @@ func (r *run) measureOne(ctx context.Context, c *contender, duration time.Durati
 		return round, err
 	}
 	after, err := r.cpu(c)
+	if err != nil {
+		return round, err
+	}
 	round.CPU = after.per(round.Done, before)
+	now, err := r.readWAL(ctx)
+	round.WAL = int((now.bytes - wrote.bytes) / max(1, round.Done))
 	return round, err
 }
 
@@ -304,6 +333,7 @@ func (f *Figure) finish() {
 	f.PerSecond = median(f.Rounds, func(r Round) float64 { return r.PerSecond })
 	f.P50 = median(f.Rounds, func(r Round) time.Duration { return r.P50 })
 	f.P99 = median(f.Rounds, func(r Round) time.Duration { return r.P99 })
+	f.WAL = median(f.Rounds, func(r Round) int { return r.WAL })
 	f.CPU.Service = median(f.Rounds, func(r Round) time.Duration { return r.CPU.Service })
 	f.CPU.PostgreSQL = median(f.Rounds, func(r Round) time.Duration { return r.CPU.PostgreSQL })
 	f.CPU.Load = median(f.Rounds, func(r Round) time.Duration { return r.CPU.Load })

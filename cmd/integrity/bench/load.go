@@ -24,7 +24,8 @@ type Round struct {
 	P99       time.Duration `json:"p99Nanoseconds"`
 	Longest   time.Duration `json:"longestNanoseconds,omitempty"`
 	CPU       CPU           `json:"cpuPerUnit"`
-	Done      int64         `json:"done"` // units: registrations, requests, events
+	WAL       int           `json:"walBytesPerUnit,omitempty"` // of the whole server; 0: not known
+	Done      int64         `json:"done"`                      // units: registrations, requests, events
 }
 
 // operation is one call: it returns how many units it did. Worker numbers the
@@ -133,7 +134,11 @@ func median[R any, T cmp.Ordered](rounds []R, of func(R) T) T {
 	return list[len(list)/2]
 }
 
+func medianOf(list []float64) float64 { return median(list, func(v float64) float64 { return v }) }
+
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 func shortDuration(d time.Duration) string {
 	if d == 0 {

@@ -37,6 +37,8 @@ func (c CPU) per(units int64, before CPU) CPU {
 	return CPU{(c.Service - before.Service) / n, (c.PostgreSQL - before.PostgreSQL) / n, (c.Load - before.Load) / n}
 }
 
+func (c CPU) total() time.Duration { return c.Service + c.PostgreSQL + c.Load }
+
 // spentBy is what a process has spent, and what its children that it waited for have.
 func spentBy(pid int) (own, waited time.Duration, parent int, err error) {
 	p, err := procfs.NewProc(pid)
@@ -49,24 +51,32 @@ func spentBy(pid int) (own, waited time.Duration, parent int, err error) {
 	return time.Duration(s.UTime+s.STime) * tick, time.Duration(s.CUTime+s.CSTime) * tick, s.PPID, err
 }
 
-// treeCPU is what a process and its children have spent, those that have ended
-// included. PostgreSQL's backends are all children of the postmaster.
+// treeCPU is what a process and its children have spent, those that have ended included. PostgreSQL's backends are all
+// children of the postmaster. One that ends meanwhile moves from its own entry to its parent's: that is read again then.
 func treeCPU(root int) (total time.Duration, err error) {
-	all, err := procfs.AllProcs()
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range all {
-		own, waited, parent, err := spentBy(p.PID)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH): // it has ended meanwhile
-		case err != nil:
+	own, waited, _, err := spentBy(root)
+	for err == nil {
+		all, err := procfs.AllProcs()
+		if err != nil {
 			return 0, err
-		case p.PID == root || parent == root:
-			total += own + waited
+		}
+		total = own + waited
+		for _, p := range all {
+			own, waited, parent, err := spentBy(p.PID)
+			switch {
+			case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH): // it has ended meanwhile
+			case err != nil:
+				return 0, err
+			case parent == root:
+				total += own + waited
+			}
+		}
+		before := waited
+		if own, waited, _, err = spentBy(root); err != nil || waited == before {
+			return total, err
 		}
 	}
-	return total, nil
+	return 0, err
 }
 
 // residentPeak is the most memory that a process has had resident, in bytes (VmHWM).

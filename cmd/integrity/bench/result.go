@@ -13,14 +13,17 @@ import (
 
 // Target is one row of the table of targets.
 type Target struct {
-	Name     string   `json:"name"`
-	Unit     string   `json:"unit"`
-	Value    *float64 `json:"value"` // null: not measured
-	Least    bool     `json:"atLeast"`
-	Target   float64  `json:"target"`
-	Moonshot float64  `json:"moonshot,omitempty"` // 0: none
-	Verdict  string   `json:"verdict"`
-	Note     string   `json:"note,omitempty"` // or why it was not measured
+	Name      string   `json:"name"`
+	Unit      string   `json:"unit"`
+	Value     *float64 `json:"value"` // what is judged: of two contenders the ratio of their processor time. null: not measured
+	PerSecond float64  `json:"perSecond,omitempty"`
+	WallRatio float64  `json:"wallRatio,omitempty"`
+	CPURatio  float64  `json:"cpuRatio,omitempty"`
+	Least     bool     `json:"atLeast"`
+	Target    float64  `json:"target"`
+	Moonshot  float64  `json:"moonshot,omitempty"` // 0: none
+	Verdict   string   `json:"verdict"`
+	Note      string   `json:"note,omitempty"` // or why it was not measured
 }
 
 const (
@@ -34,6 +37,8 @@ const (
 	unitSize  = "KB"
 	unitMB    = "MB"
 	unitRate  = "/s"
+	unitCPU   = "µs"
+	unitShare = "%"
 
 	atLeast = true
 	atMost  = false
@@ -42,92 +47,204 @@ const (
 	verdictReached  = "reached"
 	verdictMissed   = "missed"
 	notMeasured     = "not measured"
+	cpuUnknown      = "the processor time of the database is not known"
 )
 
-// measurement is a value, or why it is missing.
+// measurement is a value, or why it is missing. Of the other figures, 0 is one that is not known.
 type measurement struct {
-	value         float64
-	note, missing string
+	value, perSecond, wall, cpu float64
+	base                        float64 // that the bounds of the goal are added to
+	note, missing               string
 }
 
-func newTarget(name, unit string, least bool, target, moonshot float64, m measurement) Target {
-	t := Target{Name: name, Unit: unit, Least: least, Target: target, Moonshot: moonshot, Verdict: notMeasured, Note: m.missing}
+// goal is a target as the design has it. How it is measured is nil where the value stands in measured under its name.
+type goal struct {
+	name, unit       string
+	least            bool
+	target, moonshot float64 // moonshot 0: none
+	measure          func(*run) measurement
+}
+
+// goals are all rows of the table of targets, in the order of the design.
+var goals = []goal{
+	{"over HTTP, c = 256 : empty JSON POST", unitRatio, atLeast, 0.26, 0.32, ratio(httpBusy, emptyPOST)},
+	{"over HTTP, c = 64 : empty JSON POST", unitRatio, atLeast, 0.17, 0.22, ratio(httpLight, emptyPOST)},
+	{"one caller over HTTP, p50", unitTime, atMost, 1.6, 1.1, figure(httpAlone, func(f *Figure) measurement { return measurement{value: milliseconds(f.P50)} })},
+	{"one caller over HTTP, CPU in all", unitCPU, atMost, 2200, 1400, figure(httpAlone, func(f *Figure) measurement {
+		if f.CPU.PostgreSQL == 0 {
+			return measurement{missing: cpuUnknown}
+		}
+		return measurement{value: microseconds(f.CPU.total())}
+	})},
+	{"in process : group size one, 16 organizations", unitRatio, atLeast, 9, 12, ratio(groupsMany, singleMany)},
+	{"in process : group size one, 1 organization, c = 512", unitRatio, atLeast, 14, 20, ratio(groupsOne, singleOne)},
+	{"in process : pgbench on the same tables", unitRatio, atLeast, 0.33, 0.5, ratio(groupsMany, ceiling)},
+	{"batch endpoint, an item : in process, 16 organizations", unitRatio, atLeast, 0.9, 1, ratio(batches, groupsMany)},
+	{"public comparison : empty JSON GET", unitRatio, atLeast, 0.30, 0.45, ratio(comparisons, emptyGET)},
+	{"evidence : public comparison", unitRatio, atLeast, 0.5, 0.7, ratio(evidences, comparisons)},
+	{"feed over HTTP : the same pages by SQL", unitRatio, atLeast, 0.2, 0.5, ratio(feedHTTP, feedSQL)},
+	// 2 × p50 + 10 ms, and 2 × p50.
+	{"p99 over HTTP, c = 64", unitTime, atMost, 10, 0, figure(httpLight, func(f *Figure) measurement {
+		p50 := milliseconds(f.P50)
+		return measurement{value: milliseconds(f.P99), base: 2 * p50, note: fmt.Sprintf("wanted 2 × p50 + 10 ms, moonshot 2 × p50; p50 is %.3g ms", p50)}
+	})},
+	{targetGrowth, unitRatio, atMost, 1.2, 1.1, nil},
+	{targetDisk, unitSize, atMost, 2.2, 1.8, nil},
+	{targetWAL, unitSize, atMost, 4, 3, nil},
+	{targetMemory, unitMB, atMost, 250, 150, nil},
+	{targetQuietBatches, unitRatio, atMost, 4, 2, nil},
+	{targetQuietSingles, unitRatio, atMost, 4, 2, nil},
+	{targetFlooding, unitRatio, atLeast, 0.9, 1, nil},
+	{targetRebuild, unitRate, atLeast, 30_000, 60_000, nil},
+	{targetAudit, unitRate, atLeast, 25_000, 60_000, nil},
+	{targetExport, unitRate, atLeast, 25_000, 60_000, nil},
+	{targetIdle, unitShare, atMost, 0.6, 0.3, nil},
+	{targetWebhooks, unitRate, atLeast, 2000, 5000, nil},
+	{targetSoak, unitRatio, atLeast, 0.85, 0, nil},
+	{targetPause, unitTime, atMost, 1000, 0, nil},
+}
+
+// judge compares what was measured with the goal.
+func (g goal) judge(m measurement) Target {
+	t := Target{
+		Name: g.name, Unit: g.unit, PerSecond: m.perSecond, WallRatio: m.wall, CPURatio: m.cpu,
+		Least: g.least, Target: m.base + g.target, Moonshot: m.base + g.moonshot, Verdict: notMeasured, Note: m.missing,
+	}
 	if m.missing != "" {
 		return t
 	}
 	t.Value, t.Note, t.Verdict = &m.value, m.note, verdictMissed
-	better := func(than float64) bool { return least && m.value >= than || !least && m.value <= than }
+	better := func(than float64) bool { return g.least && m.value >= than || !g.least && m.value <= than }
 	switch {
-	case moonshot != 0 && better(moonshot):
+	case t.Moonshot != 0 && better(t.Moonshot):
 		t.Verdict = verdictMoonshot
-	case better(target):
+	case better(t.Target):
 		t.Verdict = verdictReached
 	}
 	return t
 }
 
-// targets are the rows in the order of the design. A ratio is the median of the ratios of the rounds.
-func (r *run) targets() []Target {
-	ratio := func(of, to string) measurement {
+// figure judges something of one contender.
+func figure(name string, of func(*Figure) measurement) func(*run) measurement {
+	return func(r *run) measurement {
+		f := r.figures[name]
+		if f == nil || f.NotMeasured != "" {
+			return lacking(name, f)
+		}
+		return of(f)
+	}
+}
+
+// lacking says why a contender has no figure; of a run without contenders, nothing.
+func lacking(name string, f *Figure) (m measurement) {
+	if f != nil {
+		m.missing = name + ": " + f.NotMeasured
+	}
+	return m
+}
+
+// ratio says how many times as much of one contender as of the other can be done in the same processor time, which is
+// judged, and in the same time on the clock: medians of the ratios of the rounds.
+func ratio(of, to string) func(*run) measurement {
+	return func(r *run) (m measurement) {
 		a, b := r.figures[of], r.figures[to]
-		for _, f := range []*Figure{a, b} {
-			if f.NotMeasured != "" {
-				return measurement{missing: f.Name + ": " + f.NotMeasured}
-			}
+		if a == nil || a.NotMeasured != "" {
+			return lacking(of, a)
 		}
-		ratios := make([]float64, len(a.Rounds))
-		for i := range ratios {
-			ratios[i] = a.Rounds[i].PerSecond / b.Rounds[i].PerSecond
+		if b.NotMeasured != "" {
+			return lacking(to, b)
 		}
-		m := measurement{value: median(ratios, func(v float64) float64 { return v })}
-		if len(ratios) > 1 {
-			m.note = fmt.Sprintf("rounds from %.2f to %.2f", slices.Min(ratios), slices.Max(ratios))
+		wall, cpu := make([]float64, len(a.Rounds)), make([]float64, len(a.Rounds))
+		known := r.Server != nil // that of another's database is not
+		for i, round := range a.Rounds {
+			wall[i] = round.PerSecond / b.Rounds[i].PerSecond
+			known = known && round.CPU.total() > 0 && b.Rounds[i].CPU.total() > 0
+			cpu[i] = float64(b.Rounds[i].CPU.total()) / float64(round.CPU.total())
+		}
+		m.perSecond, m.wall = a.PerSecond, medianOf(wall)
+		if !known {
+			m.missing = cpuUnknown
+			return m
+		}
+		m.cpu = medianOf(cpu)
+		m.value = m.cpu
+		if len(cpu) > 1 {
+			m.note = fmt.Sprintf("rounds from %.2f to %.2f, by the clock from %.2f to %.2f", slices.Min(cpu), slices.Max(cpu), slices.Min(wall), slices.Max(wall))
+		}
+		if exports := r.exports.Load(); of == evidences && exports > 0 {
+			m.note = strings.TrimPrefix(fmt.Sprintf("%s; %d %% of the evidence held a proof of inclusion", m.note, r.proofs.Load()*100/exports), "; ")
 		}
 		return m
 	}
-	proved := ratio(evidences, comparisons)
-	if exports := r.exports.Load(); exports > 0 {
-		proved.note = strings.TrimPrefix(fmt.Sprintf("%s; %d %% of the evidence held a proof of inclusion", proved.note, r.proofs.Load()*100/exports), "; ")
-	}
-	light := r.figures[httpLight]
-	p50 := milliseconds(light.P50)
-	return []Target{
-		newTarget("in process : group size one, 16 organizations", unitRatio, atLeast, 7, 12, ratio(groupsMany, singleMany)),
-		newTarget("in process : group size one, 1 organization, c = 512", unitRatio, atLeast, 12, 20, ratio(groupsOne, singleOne)),
-		newTarget("in process : pgbench on the same tables", unitRatio, atLeast, 0.33, 0.5, ratio(groupsMany, ceiling)),
-		newTarget("over HTTP, c = 256 : empty JSON POST", unitRatio, atLeast, 0.30, 0.45, ratio(httpBusy, emptyPOST)),
-		newTarget("batch endpoint : in process, 16 organizations", unitRatio, atLeast, 0.8, 0.95, ratio(batches, groupsMany)),
-		newTarget("p99 over HTTP, c = 64", unitTime, atMost, 2*p50+10, 2*p50,
-			measurement{value: milliseconds(light.P99), note: fmt.Sprintf("wanted 2 × p50 + 10 ms, moonshot 2 × p50; p50 is %.3g ms", p50)}),
-		newTarget("public comparison : empty JSON GET", unitRatio, atLeast, 0.25, 0.5, ratio(comparisons, emptyGET)),
-		newTarget("feed over HTTP : the same pages by SQL", unitRatio, atLeast, 0.2, 0.5, ratio(feedHTTP, feedSQL)),
-		newTarget("evidence : public comparison", unitRatio, atLeast, 0.5, 0.8, proved),
-		newTarget(targetGrowth, unitRatio, atMost, 1.3, 1.1, r.measured[targetGrowth]),
-		newTarget(targetDisk, unitSize, atMost, 2.5, 1.8, r.measured[targetDisk]),
-		newTarget(targetWAL, unitSize, atMost, 5, 3, r.measured[targetWAL]),
-		newTarget(targetMemory, unitMB, atMost, 250, 120, r.measured[targetMemory]),
-		newTarget(targetWebhooks, unitRate, atLeast, 2000, 5000, r.measured[targetWebhooks]),
-		newTarget(targetRebuild, unitRate, atLeast, 20_000, 60_000, r.measured[targetRebuild]),
-	}
 }
+
+// targets are the goals that this run had.
+func (r *run) targets() (list []Target) {
+	for _, g := range goals {
+		m, tried := r.measured[g.name]
+		if g.measure != nil {
+			m = g.measure(r)
+			tried = len(r.figures) > 0
+		}
+		if tried {
+			list = append(list, g.judge(m))
+		}
+	}
+	return list
+}
+
+// Published is a figure of somebody else's program, which no run measures.
+type Published struct {
+	Name      string  `json:"name"`
+	PerSecond float64 `json:"perSecond"`
+	Unit      string  `json:"unit"`
+	Date      string  `json:"date"`
+	Machine   string  `json:"machine"`
+}
+
+// published was measured by us, once.
+var published = []Published{
+	{"Tessera, add over HTTP", 14_500, "entries", "November 2026", publishedMachine},
+	{"immudb, server", 6500, "entries", "November 2026", publishedMachine},
+	{"Rekor v2", 1436, "entries", "November 2026", publishedMachine},
+}
+
+const publishedMachine = "2 cores of this kind"
 
 // Table writes a result for people.
 func (r Result) Table() string {
 	var b strings.Builder
 	r.environmentLines(&b)
 	if len(r.Figures) > 0 {
-		columns(&b, 34, "\tc\torgs\tper second\t\tp50\tp99\tCPU µs each:\tservice\tPostgreSQL\tload", func(row func(...any)) {
+		columns(&b, 34, "\tc\torgs\tper second\t\tp50\tp99\tWAL B\tCPU µs\tservice\tPostgreSQL\tload", func(row func(...any)) {
 			for _, f := range r.Figures {
 				if f.NotMeasured == "" {
-					row(f.Name, f.Concurrency, f.Organizations, whole(f.PerSecond), f.Unit, f.P50, f.P99, "", f.CPU)
+					row(f.Name, f.Concurrency, f.Organizations, whole(f.PerSecond), f.Unit, f.P50, f.P99, f.WAL, f.CPU)
 				}
 			}
 		})
 		for _, f := range r.Figures {
-			if f.NotMeasured != "" {
+			switch {
+			case f.NotMeasured != "":
 				fmt.Fprintf(&b, "  %s: %s: %s\n", f.Name, notMeasured, f.NotMeasured)
+			case f.Note != "":
+				fmt.Fprintf(&b, "  %s: %s\n", f.Name, f.Note)
 			}
 		}
+		b.WriteString("\npublished constants, not measured by this run:\n")
+		for _, p := range r.Published {
+			fmt.Fprintf(&b, "  %s: %.0f %s/s (measured by us in %s on %s)\n", p.Name, p.PerSecond, p.Unit, p.Date, p.Machine)
+		}
+	}
+	for i, h := range r.HOT {
+		share := "none"
+		if h.Updates > 0 {
+			share = fmt.Sprintf("%.1f %% of %d", float64(h.HOT)*100/float64(h.Updates), h.Updates)
+		}
+		fmt.Fprintf(&b, "%s%s %s", []string{"\nupdates that changed no index (HOT): ", ", "}[min(i, 1)], h.Table, share)
+	}
+	if len(r.HOT) > 0 {
+		b.WriteByte('\n')
 	}
 	if r.Soak != nil {
 		fmt.Fprintf(&b, "\nregistrations over HTTP, c = %d", r.Soak.Concurrency)
@@ -149,24 +266,31 @@ func (r Result) Table() string {
 	}
 	if r.Flood != nil {
 		fmt.Fprintf(&b, "\na tenant that registers %d a second, beside another that floods its shard", time.Second/quietPace)
-		columns(&b, 22, "\tc\tquiet p50\tquiet p99\trefused\tflood/s\trefused\tsignatures\tCPU µs each:\tservice\tPostgreSQL\tload", func(row func(...any)) {
-			row("alone", 0, r.Flood.Alone.P50, r.Flood.Alone.P99, 0, 0, 0, 0, "", 0, 0, 0)
+		columns(&b, 22, "\tc\tquiet p50\tquiet p99\trefused\tflood/s\trefused\tsignatures\tCPU µs\tservice\tPostgreSQL\tload", func(row func(...any)) {
+			row("alone", 0, r.Flood.Alone.P50, r.Flood.Alone.P99, 0, 0, 0, 0, CPU{})
 			for _, p := range r.Flood.Floods {
 				row(p.Name, p.Concurrency, p.Quiet.P50, p.Quiet.P99, fmt.Sprint(p.QuietRefused), whole(p.Flooding.PerSecond), fmt.Sprint(p.Refused),
-					fmt.Sprintf("%.2f", p.SignaturesPerCommit), "", p.Flooding.CPU)
+					fmt.Sprintf("%.2f", p.SignaturesPerCommit), p.Flooding.CPU)
 			}
 		})
 	}
-	columns(&b, 62, "target\tvalue\twanted\tmoonshot\tverdict", func(row func(...any)) {
+	if r.Flood != nil && r.Flood.Note != "" {
+		fmt.Fprintf(&b, "  alone: %s\n", r.Flood.Note)
+	}
+	columns(&b, 62, "target\tfigure\twall ratio\tCPU ratio\twanted\tmoonshot\tverdict", func(row func(...any)) {
+		known := func(v float64, text string) string {
+			if v == 0 {
+				return "–"
+			}
+			return text
+		}
 		for _, t := range r.Targets {
-			value, moonshot := "–", "–"
-			if t.Value != nil {
+			value := known(t.PerSecond, whole(t.PerSecond)+"/s")
+			if t.Value != nil && t.Unit != unitRatio {
 				value = t.quantity(*t.Value)
 			}
-			if t.Moonshot != 0 {
-				moonshot = t.bound() + t.quantity(t.Moonshot)
-			}
-			row(t.Name, value, t.bound()+t.quantity(t.Target), moonshot, t.Verdict)
+			row(t.Name, value, known(t.WallRatio, t.quantity(t.WallRatio)), known(t.CPURatio, t.quantity(t.CPURatio)),
+				t.bound()+t.quantity(t.Target), known(t.Moonshot, t.bound()+t.quantity(t.Moonshot)), t.Verdict)
 		}
 	})
 	b.WriteByte('\n')
@@ -194,8 +318,13 @@ func columns(b *strings.Builder, first int, heading string, rows func(row func(.
 			case time.Duration:
 				cell = shortDuration(v)
 			case CPU:
-				micro := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-				cell = fmt.Sprintf("%.1f\t%.1f\t%.1f", micro(v.Service), micro(v.PostgreSQL), micro(v.Load))
+				each := []string{"–", "–", "–", "–"}
+				for k, d := range []time.Duration{v.total(), v.Service, v.PostgreSQL, v.Load} {
+					if d != 0 {
+						each[k] = fmt.Sprintf("%.1f", microseconds(d))
+					}
+				}
+				cell = strings.Join(each, "\t")
 			case int:
 				if v == 0 {
 					cell = "–"
@@ -247,6 +376,8 @@ func (t Target) quantity(v float64) string {
 			return fmt.Sprintf("%.1f", v)
 		}
 		return fmt.Sprintf("%.2f", v)
+	case unitCPU:
+		return fmt.Sprintf("%.0f %s", v, t.Unit)
 	case unitRate:
 		return fmt.Sprintf("%.0f/s", v)
 	default:
@@ -297,13 +428,18 @@ func (r Result) Chart() string {
 	}
 	chart.End, chart.Figure = y, y+30
 	y += 42
+	length := func(perSecond float64) int { return int(longest * math.Log10(max(1, perSecond)) / 6) }
 	figure := func(name, unit string, perSecond float64) {
-		add(&chart.Figures, bar{Label: name, Class: "bar", Length: int(longest * math.Log10(max(1, perSecond)) / 6), Text: fmt.Sprintf("%.0f %s/s", perSecond, unit)})
+		add(&chart.Figures, bar{Label: name, Class: "bar", Length: length(perSecond), Text: fmt.Sprintf("%.0f %s/s", perSecond, unit)})
 	}
 	for _, f := range r.Figures {
 		if f.NotMeasured == "" {
 			figure(fmt.Sprintf("%s, c = %d", f.Name, f.Concurrency), f.Unit, f.PerSecond)
 		}
+	}
+	for _, p := range r.Published {
+		add(&chart.Figures, bar{Label: p.Name + " (published, not measured)", Class: "published", Length: length(p.PerSecond),
+			Text: fmt.Sprintf("%.0f/s, %s, %s", p.PerSecond, p.Date, p.Machine)})
 	}
 	if r.Soak != nil {
 		for i, s := range r.Soak.Slices {

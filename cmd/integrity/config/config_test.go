@@ -116,7 +116,7 @@ func TestFormerNames(t *testing.T) {
 
 func TestConfigDefaultsAndFlags(t *testing.T) {
 	cfg, err := load(t, nil)
-	if err != nil || cfg.Listen != "127.0.0.1:8080" || cfg.Shards != 4 || cfg.DataDir != "./data" || cfg.PublicPerMinute != 60 || cfg.PagesPerMinute != 600 {
+	if err != nil || cfg.Listen != "127.0.0.1:8080" || cfg.Shards != 1 || cfg.DataDir != "./data" || cfg.PublicPerMinute != 60 || cfg.PagesPerMinute != 600 {
 		t.Fatalf("defaults: %+v, %v", cfg, err)
 	}
 	cfg, err = load(t, []string{"INTEGRITY_LISTEN=127.0.0.1:1", "INTEGRITY_SHARDS=9", "INTEGRITY_TRUSTED_PROXIES=10.0.0.0/8, ::1"},

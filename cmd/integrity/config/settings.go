@@ -72,7 +72,7 @@ func (c *Config) settings() []Setting {
 		{Name: "REPLICA_URL", Secret: true, Needs: "DATABASE_URL",
 			value: checked(&c.ReplicaURL, "a PostgreSQL URL (postgres://…), together with INTEGRITY_DATABASE_URL", postgresURL),
 			Help:  "hot standby of that PostgreSQL, which answers the feed, lists and look-ups where it is new enough"},
-		{Name: "SHARDS", Default: "4", value: between(&c.Shards, "a whole number from 1 to 65535", strconv.Atoi, 1, 65535),
+		{Name: "SHARDS", Default: "1", value: between(&c.Shards, "a whole number from 1 to 65535", strconv.Atoi, 1, 65535),
 			Help: "number of ordered logs; read when the ledger is made, and may be raised later"},
 		{Name: "DATA_DIR", Default: "./data", value: text(&c.DataDir, "a directory"),
 			Help: "directory of the embedded PostgreSQL and of the key files"},

@@ -120,7 +120,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 		defer l.Read.Close()
 		l.Store = &query.Store{Pool: l.Read, Public: l.Read, Installation: l.Installation, Plans: plans}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
-			Pool: commit, Plans: plans, Clock: Clock(a, cfg), Log: log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+			Pool: commit, Plans: plans, Clock: Clock(a, cfg), Log: log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		}); err != nil {
 			return err
 		}

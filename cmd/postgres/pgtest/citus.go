@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -259,6 +260,21 @@ func makeTemplate(ctx context.Context, coordinator string, nodes []Node, templat
 	last := append(append([]Node{}, nodes[1:]...), nodes[0])
 	end := fmt.Sprintf("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '%s'", unfinished)
 	return OnNodes(ctx, coordinator, last, "postgres", end, "ALTER DATABASE "+unfinished+" RENAME TO "+template)
+}
+
+var subquery = regexp.MustCompile(`\(\s*SELECT (?:[^()]|\([^()]*\))*\)`)
+
+// Pushable checks, without a cluster, that no INSERT … SELECT has a subquery without a relation: with one Citus copies
+// the rows from the coordinator, in a two-phase commit (MultiTaskRouterSelectQuerySupported).
+func Pushable(t *testing.T, statements map[string]string) {
+	t.Helper()
+	for name, statement := range statements {
+		for _, q := range subquery.FindAllString(statement, -1) {
+			if strings.HasPrefix(statement, "INSERT") && !strings.Contains(q, "FROM") {
+				t.Errorf("%s selects from no relation: %s", name, q)
+			}
+		}
+	}
 }
 
 // Routed requires that Citus runs each query, whose first parameter is a shard, as one task on one node without work on the

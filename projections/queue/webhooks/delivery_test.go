@@ -15,7 +15,9 @@ import (
 	"github.com/stripe/stripe-go/v85/webhook"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections"
+	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
 	"integrityledger/schemas"
 )
@@ -463,4 +465,33 @@ func TestEndedDeliveriesAreForgotten(t *testing.T) {
 	h.pass(2 * 24 * time.Hour)
 	h.worker() // looks when it begins
 	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
+}
+
+// Workers are woken after a group that has queued a delivery, and after no other.
+func TestCommitSaysWhatIsQueued(t *testing.T) {
+	commits := make(chan eventstore.Commit, 10)
+	h := build(t, nil, domain.InternalPlan)
+	h.Ledger.Ledger = h.Process(t, h.URL, func(c *eventstore.Config) {
+		c.Clock, c.Committed = ledgertest.Simulated(h.now), func(c eventstore.Commit) { commits <- c }
+	})
+	wants := func(what string, queued bool) {
+		t.Helper()
+		if c := <-commits; c.Shard != h.org.ID.Shard() || c.Queued != queued {
+			t.Errorf("%s: %+v", what, c)
+		}
+	}
+	h.register(1)
+	wants("no destination", false)
+	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: h.org.Origin(), URL: "https://example.com", Types: domain.MaskOf([]domain.EventType{domain.RecordRevoked})}, h.key, h.now())
+	h.Must(t, create)
+	wants("a destination", false)
+	h.authorize(create.Outcome.ID, true)
+	wants("an authorization", false)
+	h.register(1)
+	wants("of another type", false)
+	h.destination("https://example.org")
+	wants("another destination", false)
+	wants("its authorization", false)
+	h.register(1)
+	wants("registrations", true)
 }

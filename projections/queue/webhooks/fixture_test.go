@@ -48,9 +48,9 @@ func build(t *testing.T, plans domain.Plans, plan string) *house {
 	h.key = key
 	h.Ledger = ledgertest.New(t, func(c *eventstore.Config) {
 		c.Plans, c.Clock = plans, ledgertest.Simulated(h.now)
-		c.Committed = func(shard domain.Shard) {
-			if w := h.wake.Load(); w != nil {
-				w.Wake(shard)
+		c.Committed = func(c eventstore.Commit) {
+			if w := h.wake.Load(); w != nil && c.Queued {
+				w.Wake(c.Shard)
 			}
 		}
 	})

@@ -84,7 +84,9 @@ func New(c Config) (*Worker, error) {
 	return w, nil
 }
 
-// Wake says that there may be something to send in a shard. It never waits.
+// Wake says that there may be something to send in a shard. It never waits. The process that has queued a delivery wakes
+// its own worker after the commit. What it does not come to send, because it dies, another finds with its look every
+// second; so nobody else need know of a delivery.
 func (w *Worker) Wake(shard domain.Shard) {
 	if int(shard) < len(w.shards) {
 		w.shards[shard].claims.Wake(shard)

@@ -1,0 +1,138 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Appender is an answer of a busy route, which writes itself: byte for byte what encoding/json writes of it without
+// escaping HTML, in a tenth of the time. A type that embeds one must have an AppendJSON of its own.
+type Appender interface {
+	AppendJSON(dst []byte) []byte
+}
+
+// AppendEnvelope appends the Envelope of data, with the new line that a json.Encoder writes.
+func AppendEnvelope(dst []byte, data Appender, meta Meta) []byte {
+	dst = data.AppendJSON(append(dst, `{"data":`...))
+	dst = appendString(append(dst, `,"error":null,"meta":{"requestId":`...), meta.RequestID)
+	if meta.Epoch != nil {
+		dst = strconv.AppendInt(append(dst, `,"epoch":`...), *meta.Epoch, 10)
+	}
+	return append(dst, "}}\n"...)
+}
+
+// AppendJSON implements Appender.
+func (r Registration) AppendJSON(dst []byte) []byte {
+	dst = r.appendMembers(append(dst, '{'))
+	dst = strconv.AppendBool(append(dst, `,"replayed":`...), r.Replayed)
+	dst = strconv.AppendInt(append(dst, `,"consumption":{"applied":`...), int64(r.Consumption.Applied), 10)
+	dst = appendString(append(dst, `},"usage":{"period":`...), r.Usage.Period.String())
+	dst = appendNumberOrNull(append(dst, `,"limit":`...), r.Usage.Limit)
+	dst = strconv.AppendInt(append(dst, `,"used":`...), r.Usage.Used, 10)
+	dst = appendNumberOrNull(append(dst, `,"remaining":`...), r.Usage.Remaining)
+	dst = appendString(append(dst, `,"resetsAt":`...), r.Usage.ResetsAt)
+	dst = appendString(append(dst, `},"companyContribution":{"companyReference":`...), r.CompanyContribution.CompanyReference)
+	dst = strconv.AppendInt(append(dst, `,"used":`...), r.CompanyContribution.Used, 10)
+	return append(dst, "}}"...)
+}
+
+// appendMembers appends what stands between the braces.
+func (r Record) appendMembers(dst []byte) []byte {
+	dst = appendString(append(dst, `"id":`...), r.ID)
+	dst = appendString(append(dst, `,"publicId":`...), r.PublicID)
+	dst = appendString(append(dst, `,"sha256":`...), r.SHA256)
+	dst = appendString(append(dst, `,"companyReference":`...), r.CompanyReference)
+	dst = appendString(append(dst, `,"source":`...), r.Source)
+	dst = appendString(append(dst, `,"documentReference":`...), r.DocumentReference)
+	dst = strconv.AppendInt(append(dst, `,"version":`...), int64(r.Version), 10)
+	dst = appendNumberOrNull(append(dst, `,"previousVersion":`...), r.PreviousVersion)
+	dst = strconv.AppendInt(append(dst, `,"sizeBytes":`...), r.SizeBytes, 10)
+	dst = appendString(append(dst, `,"mimeType":`...), r.MimeType)
+	dst = appendString(append(dst, `,"generatedAt":`...), r.GeneratedAt)
+	dst = appendString(append(dst, `,"receivedAt":`...), r.ReceivedAt)
+	dst = appendString(append(dst, `,"status":`...), r.Status)
+	dst = appendNumberOrNull(append(dst, `,"supersededByVersion":`...), r.SupersededByVersion)
+	dst = appendStringOrNull(append(dst, `,"revokedAt":`...), r.RevokedAt)
+	dst = appendString(append(dst, `,"verificationUrl":`...), r.VerificationURL)
+	return appendString(append(dst, `,"evidenceUrl":`...), r.EvidenceURL)
+}
+
+// AppendJSON implements Appender.
+func (b Batch) AppendJSON(dst []byte) []byte {
+	if b.Results == nil {
+		return append(dst, `{"results":null}`...)
+	}
+	dst = append(dst, `{"results":[`...)
+	for i, r := range b.Results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(append(dst, `{"status":`...), int64(r.Status), 10)
+		dst = append(dst, `,"data":`...)
+		if r.Data == nil {
+			dst = append(dst, "null"...)
+		} else {
+			dst = r.Data.AppendJSON(dst)
+		}
+		dst = append(appendValue(append(dst, `,"error":`...), r.Error), '}')
+	}
+	return append(dst, "]}"...)
+}
+
+// AppendJSON implements Appender.
+func (c Comparison) AppendJSON(dst []byte) []byte {
+	dst = appendString(append(dst, `{"publicId":`...), c.PublicID)
+	dst = appendString(append(dst, `,"result":`...), c.Result)
+	dst = strconv.AppendBool(append(dst, `,"verified":`...), c.Verified)
+	dst = append(dst, `,"checks":{"fileMatch":`...)
+	if match := c.Checks.FileMatch; match == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendBool(dst, *match)
+	}
+	dst = appendStringOrNull(append(dst, `,"signature":`...), c.Checks.Signature)
+	dst = appendStringOrNull(append(dst, `,"versionState":`...), c.Checks.VersionState)
+	dst = appendStringOrNull(append(dst, `},"receivedAt":`...), c.ReceivedAt)
+	dst = appendString(append(dst, `,"checkedAt":`...), c.CheckedAt)
+	dst = appendStringOrNull(append(dst, `,"keyId":`...), c.KeyID)
+	dst = appendStringOrNull(append(dst, `,"receiptUrl":`...), c.ReceiptURL)
+	dst = appendString(append(dst, `,"limitsUrl":`...), c.LimitsURL)
+	return append(dst, '}')
+}
+
+// appendString leaves whatever needs an escape to encoding/json.
+func appendString[S ~string](dst []byte, s S) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return appendValue(dst, string(s))
+		}
+	}
+	return append(append(append(dst, '"'), s...), '"')
+}
+
+func appendStringOrNull[S ~string](dst []byte, s *S) []byte {
+	if s == nil {
+		return append(dst, "null"...)
+	}
+	return appendString(dst, *s)
+}
+
+func appendNumberOrNull[N int32 | int64](dst []byte, n *N) []byte {
+	if n == nil {
+		return append(dst, "null"...)
+	}
+	return strconv.AppendInt(dst, int64(*n), 10)
+}
+
+// appendValue appends what cannot fail to encode: strings, and refusals.
+func appendValue(dst []byte, v any) []byte {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(err)
+	}
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+}

@@ -1,0 +1,80 @@
+package projections
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// Meters count requests of a UTC minute. Rows are locked in the order of their keys, so that two processes which count
+// the same organizations cannot wait for each other.
+const (
+	CountMinutes = `INSERT INTO meters (shard, subject, minute, used)
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
+	ORDER BY n.subject, n.minute
+	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
+	RETURNING subject, minute, used`
+
+	// ClearMinutes removes the earlier minutes of subjects, except rows that another session has locked. If it fails, the
+	// request is still counted, and the next minute removes what was left.
+	ClearMinutes = `DELETE FROM meters m USING (
+		SELECT ctid AS place FROM meters WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
+	) d WHERE m.shard = $1 AND m.ctid = d.place`
+
+	returnMinute = `UPDATE meters SET used = used - $4 WHERE shard = $1 AND subject = $2 AND minute = $3`
+)
+
+// Count queues the count of a group's requests and sets Used of each count, of which there is one for an organization
+// and minute.
+func Count(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
+	b.Queue(CountMinutes, shard,
+		column(counts, func(c *domain.MinuteCount) domain.OrganizationID { return c.Organization }),
+		column(counts, func(c *domain.MinuteCount) int64 { return c.Minute }),
+		column(counts, func(c *domain.MinuteCount) int64 { return int64(c.Requests) })).Query(func(rows pgx.Rows) error {
+		var organization domain.OrganizationID
+		var minute int64
+		var used int
+		_, err := pgx.ForEachRow(rows, []any{&organization, &minute, &used}, func() error {
+			i := slices.IndexFunc(counts, func(c *domain.MinuteCount) bool { return c.Organization == organization && c.Minute == minute })
+			if i < 0 {
+				return fmt.Errorf("a minute of organization %s was counted without a request", organization)
+			}
+			counts[i].Used = used
+			return nil
+		})
+		return err
+	})
+}
+
+// Settle gives back what was refused of counts, and clears away what was counted before minutes that these began. It
+// locks rows in the order in which Count does.
+func Settle(ctx context.Context, conn *pgx.Conn, shard domain.Shard, counts []*domain.MinuteCount) error {
+	b := &pgx.Batch{}
+	counts = slices.SortedFunc(slices.Values(counts), func(a, b *domain.MinuteCount) int {
+		return cmp.Or(bytes.Compare(a.Organization[:], b.Organization[:]), cmp.Compare(a.Minute, b.Minute))
+	})
+	var began []domain.OrganizationID
+	oldest := int64(math.MaxInt64)
+	for _, c := range counts {
+		if c.Refused > 0 {
+			b.Queue(returnMinute, shard, c.Organization, c.Minute, c.Refused)
+		}
+		if c.Used == c.Requests {
+			began, oldest = append(began, c.Organization), min(oldest, c.Minute)
+		}
+	}
+	if began != nil {
+		b.Queue(ClearMinutes, shard, began, oldest-1)
+	}
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("settle counts of requests: %w", err)
+	}
+	return nil
+}
