@@ -112,7 +112,7 @@ func scanRecordPayload(payload []byte) (p RecordPayload, ok bool) {
 		!text(`,"generatedAt":`, &p.GeneratedAt, func(s string) bool { return plainTime(s, 9) }) ||
 		!text(`,"issuer":`, &p.Issuer, func(s string) bool { return len(s) >= 1 && len(s) <= 512 }) ||
 		!text(`,"mimeType":`, &p.MimeType, plainMediaType) ||
-		!text(`,"publicId":`, &p.PublicID, func(s string) bool { return len(s) == 26 && only(s, '2', '7', 'z') }) ||
+		!text(`,"publicId":`, &p.PublicID, func(s string) bool { return len(s) == 26 && only(s, letters+"234567") }) ||
 		!text(`,"receivedAt":`, &p.ReceivedAt, func(s string) bool { return plainTime(s, 6) }) ||
 		!text(`,"referencesSha256":`, &p.ReferencesSHA256, plainSHA256) ||
 		!text(`,"sha256":`, &p.SHA256, plainSHA256) || !s.Skip(`,"sizeBytes":`) {
@@ -125,22 +125,20 @@ func scanRecordPayload(payload []byte) (p RecordPayload, ok bool) {
 	return p, true
 }
 
-// only reports whether a text is of the digits from first to last and the letters from a to z alone.
-func only(s string, first, last, z byte) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < first || c > last) && (c < 'a' || c > z) {
-			return false
-		}
-	}
-	return true
-}
+const (
+	decimals = "0123456789"
+	letters  = "abcdefghijklmnopqrstuvwxyz"
+)
 
-func plainSHA256(s string) bool { return len(s) == 64 && only(s, '0', '9', 'f') }
+// only reports whether a text is of these characters alone.
+func only(s, these string) bool { return strings.Trim(s, these) == "" }
+
+func plainSHA256(s string) bool { return len(s) == 64 && only(s, decimals+"abcdef") }
 
 // plainMediaType is mimeTypePattern.
 func plainMediaType(s string) bool {
 	name := func(s string) bool {
-		return len(s) >= 1 && len(s) <= 127 && only(s[:1], '0', '9', 'z') && strings.Trim(s, "0123456789abcdefghijklmnopqrstuvwxyz!#$&^_.+-") == ""
+		return len(s) >= 1 && len(s) <= 127 && only(s[:1], decimals+letters) && only(s, decimals+letters+"!#$&^_.+-")
 	}
 	kind, subtype, _ := strings.Cut(s, "/")
 	return name(kind) && name(subtype)
@@ -168,7 +166,7 @@ func plainTime(s string, digits int) bool {
 		}
 	}
 	fraction := s[len(form) : len(s)-1]
-	if fraction != "" && (len(fraction) < 2 || len(fraction) > digits+1 || fraction[0] != '.' || strings.Trim(fraction[1:], "0123456789") != "" || fraction[len(fraction)-1] == '0') {
+	if fraction != "" && (len(fraction) < 2 || len(fraction) > digits+1 || fraction[0] != '.' || !only(fraction[1:], decimals) || fraction[len(fraction)-1] == '0') {
 		return false
 	}
 	year, month, day := numbers[0], time.Month(numbers[1]), numbers[2]
