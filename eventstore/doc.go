@@ -9,7 +9,7 @@
 // are waiting:
 //
 //	Execute ─▶ queue (bounded, round robin by organization)
-//	               └▶ group of up to 256 commands
+//	               └▶ group of up to 512 commands
 //	                    1. count requests, and commit that
 //	                       BEGIN; lock the head; load what the commands need
 //	                       judge each actor and decide in memory, in arrival order

@@ -48,7 +48,7 @@ type Config struct {
 	// Tracer makes a span of every group in which a request is traced. Nil: none.
 	Tracer trace.Tracer
 
-	// GroupWeight is the most commands in a transaction; 0 means 256.
+	// GroupWeight is the most commands in a transaction; 0 means 512.
 	GroupWeight int
 	// QueueCapacity is the most commands that wait in a shard (see Places); 0 means 8192.
 	QueueCapacity int
@@ -82,7 +82,7 @@ func Open(c Config) (*Ledger, error) {
 	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Count == nil || c.Settle == nil || c.Load == nil || c.Apply == nil {
 		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Count, Settle, Load and Apply")
 	}
-	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 256), cmp.Or(c.QueueCapacity, 8192)
+	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 512), cmp.Or(c.QueueCapacity, 8192)
 	l := &Ledger{Config: c, shards: map[domain.Shard]*queue{}}
 	l.running, l.stop = context.WithCancel(context.Background())
 	return l, nil

@@ -83,19 +83,25 @@ func (c *child) gone() bool {
 
 // recordedPID is the first line of postmaster.pid, 0 without that file. Standalone backends are recorded negative.
 func recordedPID(l layout) (int, error) {
+	pid, _, err := recorded(l)
+	return pid, err
+}
+
+// recorded is recordedPID with the lines after the first.
+func recorded(l layout) (pid int, rest []byte, err error) {
 	raw, err := os.ReadFile(filepath.Join(l.data, "postmaster.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return 0, nil, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("postmaster.pid: %w", err)
+		return 0, nil, fmt.Errorf("postmaster.pid: %w", err)
 	}
-	first, _, _ := bytes.Cut(raw, []byte("\n"))
-	pid, err := strconv.Atoi(string(bytes.TrimSpace(first)))
+	first, rest, _ := bytes.Cut(raw, []byte("\n"))
+	pid, err = strconv.Atoi(string(bytes.TrimSpace(first)))
 	if err != nil {
-		return 0, nil //nolint:nilerr // half written: PostgreSQL itself decides about it
+		return 0, nil, nil //nolint:nilerr // half written: PostgreSQL itself decides about it
 	}
-	return max(pid, -pid), nil
+	return max(pid, -pid), rest, nil
 }
 
 // worksIn says whether pid is a PostgreSQL process of the data directory: they all have it as their working directory.
@@ -114,7 +120,7 @@ func worksIn(pid int, l layout) bool {
 // postmaster knows that its parent cannot be its predecessor; and, unlike after a removal, it still looks whether the
 // recorded shared memory is in use. The caller holds the lock.
 func disownRecycledPID(l layout) error {
-	pid, err := recordedPID(l)
+	pid, rest, err := recorded(l)
 	if err != nil {
 		return err
 	}
@@ -130,14 +136,16 @@ func disownRecycledPID(l layout) error {
 	if pid == 0 || pid == os.Getpid() {
 		return nil
 	}
-	path := filepath.Join(l.data, "postmaster.pid")
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("postmaster.pid: %w", err)
+	// In place: the file keeps its owner. One that its postmaster, on its way out, has removed since does not come back.
+	file, err := os.OpenFile(filepath.Join(l.data, "postmaster.pid"), os.O_WRONLY|os.O_TRUNC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	_, rest, _ := bytes.Cut(raw, []byte("\n"))
-	// In place: the file keeps its owner.
-	if err := os.WriteFile(path, append([]byte(strconv.Itoa(os.Getpid())+"\n"), rest...), 0o600); err != nil { //nolint:gosec // postmaster.pid of our own data directory
+	if err == nil {
+		_, err = fmt.Fprintf(file, "%d\n%s", os.Getpid(), rest)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
 		return fmt.Errorf("postmaster.pid: %w", err)
 	}
 	return nil

@@ -1,6 +1,11 @@
 package postgres
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
 
 // TestWithoutRefusals: however often somebody connects to a server that is on its way out, its reason stays among the last lines.
 func TestWithoutRefusals(t *testing.T) {
@@ -11,5 +16,32 @@ func TestWithoutRefusals(t *testing.T) {
 		"2026-11-21 19:37:30.707 UTC [5] LOG:  invalid length of startup packet\n"
 	if got := withoutRefusals(said); got != reason {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestDisownBesideLeavingPredecessor: a postmaster that removes its postmaster.pid at any moment of the look is no error,
+// and what it removed does not come back under our name: PostgreSQL could not read it as its user.
+func TestDisownBesideLeavingPredecessor(t *testing.T) {
+	dir := t.TempDir()
+	l := layout{data: dir, socket: t.TempDir()}
+	path, written := filepath.Join(dir, "postmaster.pid"), filepath.Join(dir, "written")
+	for range 2000 {
+		if err := os.WriteFile(written, []byte(strconv.Itoa(1<<22)+"\n"+dir+"\n"), 0o600); err != nil { // no process has that number
+			t.Fatal(err)
+		}
+		if err := os.Rename(written, path); err != nil {
+			t.Fatal(err)
+		}
+		removed := make(chan error, 1)
+		go func() { removed <- os.Remove(path) }()
+		if err := disownRecycledPID(l); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-removed; err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Fatalf("postmaster.pid after its removal: %v", err)
+		}
 	}
 }

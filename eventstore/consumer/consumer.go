@@ -74,7 +74,7 @@ type Config struct {
 	Pool    *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half is for what Handle reads
 	Sources []Source
 	Log     *slog.Logger
-	Poll    time.Duration // between two looks where a wake-up was lost; 0 means 1 s
+	Poll    time.Duration // between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
 	// Gather is how long after a page the next look comes at the earliest, where no further page is there: it lets what is
 	// committed at short intervals become one page. 0 means 50 ms. Hasten ends it.
 	Gather time.Duration
@@ -95,6 +95,8 @@ const (
 	linger = 100 * time.Millisecond
 	// mostPause is the longest pause after failures in a row.
 	mostPause = 30 * time.Second
+	// mostQuiet is how often the pause between two looks that nobody has asked for, and that find nothing, is doubled.
+	mostQuiet = 2
 )
 
 // Consumer works on its sources, each event at least once and in order. Of all processes that run a consumer of the
@@ -235,14 +237,17 @@ func (c *Consumer) failed(what string, err error, failures int) time.Duration {
 	return d
 }
 
-func pause(stopped, woken <-chan struct{}, d time.Duration) {
+// pause reports whether nothing has ended it.
+func pause(stopped, woken <-chan struct{}, d time.Duration) (over bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-stopped:
 	case <-woken:
 	case <-timer.C:
+		return true
 	}
+	return false
 }
 
 // topic is a Source as watermill-sql wants it: SchemaAdapter, OffsetsAdapter and BackoffManager in one.
@@ -261,6 +266,7 @@ type topic struct {
 	progress Progress
 	err      error
 	failures int // in a row
+	quiet    int // looks in a row that nobody has asked for and that found nothing
 }
 
 // errForgotten: the row is behind what was advanced. The commit failed, which the library only logs, or the database
@@ -346,11 +352,16 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 		return 0
 	}
 	if advanced {
+		t.quiet = 0
 		pause(t.stopped, t.hastened, t.consumer.Gather)
 		pause(t.stopped, t.woken, max(0, linger-t.consumer.Gather))
+		return 0
+	}
+	pause(t.stopped, nil, apart)
+	if pause(t.stopped, t.woken, t.consumer.Poll<<t.quiet) {
+		t.quiet = min(t.quiet+1, mostQuiet)
 	} else {
-		pause(t.stopped, nil, apart)
-		pause(t.stopped, t.woken, t.consumer.Poll)
+		t.quiet = 0
 	}
 	return 0
 }

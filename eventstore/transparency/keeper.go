@@ -57,7 +57,7 @@ type Config struct {
 	Log       *slog.Logger // of the program
 
 	Interval time.Duration // least time between two checkpoints; 0 means 1 s
-	Poll     time.Duration // between two looks where a wake-up was lost; 0 means 1 s
+	Poll     time.Duration // between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
 	Batch    int           // most leaves of a transaction; 0 means 4,096
 	Witness  time.Duration // that the witnesses have to cosign a checkpoint; 0 means 2 s
 }
@@ -113,6 +113,8 @@ func (k *Keeper) Run(ctx context.Context) {
 const (
 	// mostPause is the longest pause after failures in a row.
 	mostPause = 30 * time.Second
+	// mostQuiet is how often the pause between two looks that find nothing is doubled.
+	mostQuiet = 2
 	// stepIn is how old a checkpoint of another process is when this one asks the witnesses for it.
 	stepIn = 5 * time.Second
 	// publishTimeout ends an attempt to publish that a server without a word has swallowed.
@@ -129,8 +131,9 @@ type checkpoint struct {
 
 // publishing signs the tree where it has grown, and has the witnesses cosign, until ctx ends.
 func (k *Keeper) publishing(ctx context.Context) {
-	failures := 0
+	failures, quiet := 0, 0
 	for ctx.Err() == nil {
+		known := k.last.size
 		err := k.publish(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -155,19 +158,26 @@ func (k *Keeper) publishing(ctx context.Context) {
 		default:
 		}
 		if k.consumer.Hasten(0) || !grown {
-			rest(ctx, k.Poll, k.grown)
+			if rest(ctx, k.Poll<<quiet, k.grown) && known == k.last.size && k.Witnesses == nil {
+				quiet = min(quiet+1, mostQuiet)
+			} else {
+				quiet = 0 // the tree grows, here or in another process, or a witness may have to be asked again
+			}
 		}
 	}
 }
 
-func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
+// rest reports whether nothing has ended it.
+func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) (over bool) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-wake:
 	case <-timer.C:
+		return true
 	}
+	return false
 }
 
 const (

@@ -3,10 +3,14 @@ package transparency
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
@@ -86,6 +90,36 @@ func TestRun(t *testing.T) {
 	cancel()
 	<-ended
 	complete(t, l, signer)
+}
+
+// TestQuietKeeper: where the tree does not grow, it is looked at less and less often. Witnesses may have to be asked again.
+func TestQuietKeeper(t *testing.T) {
+	pool, err := pgxpool.New(context.Background(), "postgres://nobody@localhost/none?pool_max_conns=2")
+	check(t, err)
+	defer pool.Close()
+	for _, witnesses := range [][]*Witness{nil, {{}}} {
+		synctest.Test(t, func(t *testing.T) {
+			var looks []time.Duration
+			began := time.Now()
+			ctx, cancel := context.WithCancel(t.Context())
+			k, err := New(Config{Pool: pool, Witnesses: witnesses, Now: time.Now, Log: slog.New(slog.DiscardHandler), Signer: func() *Signer {
+				looks = append(looks, time.Since(began))
+				return nil // nothing is signed, and nothing asked of the database
+			}})
+			check(t, err)
+			go k.publishing(ctx)
+			time.Sleep(14*time.Second + time.Millisecond)
+			cancel()
+			synctest.Wait()
+			want := []time.Duration{0, 2 * time.Second, 5 * time.Second, 10 * time.Second}
+			if witnesses != nil {
+				want = []time.Duration{0, 2 * time.Second, 4 * time.Second, 6 * time.Second, 8 * time.Second, 10 * time.Second, 12 * time.Second, 14 * time.Second}
+			}
+			if !slices.Equal(looks, want) {
+				t.Errorf("looks after %v, want %v", looks, want)
+			}
+		})
+	}
 }
 
 func behind(t *testing.T, l *ledgertest.Ledger) int64 {

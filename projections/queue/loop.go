@@ -21,6 +21,9 @@ import (
 type Loop struct {
 	Shards []domain.Shard
 	Every  time.Duration // between two looks, which find what another process left and what has become due
+	// Quiet reports that the last look has left nothing that becomes due by itself: the next one then comes after four
+	// times as long. Nil: never.
+	Quiet func() bool
 	// Work does what is due in a shard; more asks for another call at once.
 	Work func(context.Context, domain.Shard) (more bool, err error)
 	Log  *slog.Logger
@@ -57,10 +60,17 @@ func (l *Loop) Wake(shard domain.Shard) {
 func (l *Loop) Run(ctx context.Context) {
 	look := time.NewTicker(l.Every)
 	defer look.Stop()
-	shards := l.Shards
+	shards, quiet := l.Shards, false
 	for {
 		if err := l.work(ctx, shards); err != nil && ctx.Err() == nil {
 			l.Log.Warn(l.Failure, "error", err)
+		}
+		if l.Quiet != nil && l.Quiet() != quiet {
+			if quiet = !quiet; quiet {
+				look.Reset(4 * l.Every)
+			} else {
+				look.Reset(l.Every)
+			}
 		}
 		select {
 		case <-ctx.Done():

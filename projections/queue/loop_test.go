@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +70,36 @@ func TestLoopWorksOnEveryShard(t *testing.T) {
 			t.Error(err)
 		}
 		wants()
+	})
+}
+
+// A loop whose queue is empty looks a quarter as often, until it is woken and finds something.
+func TestQuietLoopLooksLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks, empty atomic.Int64
+		empty.Store(1)
+		l := queue.NewLoop(queue.Loop{
+			Shards: queue.Shards(1), Every: time.Minute, Log: slog.New(slog.DiscardHandler),
+			Work:  func(context.Context, domain.Shard) (bool, error) { looks.Add(1); return false, nil },
+			Quiet: func() bool { return empty.Load() == 1 },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		wants := func(want int64) {
+			t.Helper()
+			if synctest.Wait(); looks.Swap(0) != want {
+				t.Errorf("another number of looks than %d", want)
+			}
+		}
+		wants(1)
+		time.Sleep(8*time.Minute + time.Second)
+		wants(2)
+		empty.Store(0)
+		l.Wake(0)
+		wants(1)
+		time.Sleep(8*time.Minute + time.Second)
+		wants(8)
 	})
 }
 

@@ -266,7 +266,7 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 	for _, f := range result.Figures {
 		f.finish()
 	}
-	for _, once := range []func(context.Context) error{r.webhooks, r.grow, r.disk, r.checkpointCycle, r.memory, r.rebuild, r.export, r.growth} {
+	for _, once := range []func(context.Context) error{r.grow, r.disk, r.webhooks, r.checkpointCycle, r.memory, r.rebuild, r.export, r.growth} {
 		if err := once(ctx); err != nil {
 			return err
 		}

@@ -144,10 +144,10 @@ const (
 	targetSoak = "registrations/s of the last minute : of the first"
 
 	memoryConcurrency = 1024
-	idleLeast         = 3 * time.Second
+	idleLeast         = 10 * time.Second // /proc counts in hundredths of a second
 	quietWait         = 30 * time.Second
 	quietWindow       = 500 * time.Millisecond
-	quietShare        = 0.06 // of a core: /proc counts in hundredths of a second
+	quietShare        = 0.06 // of a core
 )
 
 // settle lets what was done before end, so that it is not counted with what comes: the transparency tree holds every

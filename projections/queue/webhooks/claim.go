@@ -38,6 +38,9 @@ const findDue = `WITH RECURSIVE d AS (
 	JOIN LATERAL (SELECT plan, internal FROM organization_state
 		WHERE shard = $1 AND organization_id = w.organization_id OFFSET 0) o ON true`
 
+// findNone uses the same index as findDue.
+const findNone = `SELECT NOT EXISTS (SELECT FROM webhook_deliveries WHERE shard = $1 AND webhook_id > '00000000-0000-0000-0000-000000000000')`
+
 // takeRows leases due rows of one destination and reads everything that their bodies say. The array is built once; a
 // join might lock its rows again for each row of the queue.
 const takeRows = `WITH taken AS (
@@ -75,6 +78,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
 	defer cancel()
 	now := s.Now().UTC().Truncate(time.Microsecond)
+	s.empty = false
 	found, err := s.findDue(ctx, now)
 	if err != nil {
 		return false, err
@@ -84,7 +88,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 		s.after = found[len(found)-1].id
 	}
 	if len(found) == 0 {
-		return false, nil
+		return false, s.Pool.QueryRow(ctx, findNone, s.shard).Scan(&s.empty)
 	}
 	if err := s.take(ctx, found, now); err != nil {
 		return false, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -22,7 +23,7 @@ func TestWorkerLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"find_due": findDue, "take": takeRows, "charge": chargeAttempts, "refund": refundAttempts, "lock": lockHeld, "ended": logEnded, "remove": removeEnded, "retried": writeRetried,
+		"find_due": findDue, "none": findNone, "take": takeRows, "charge": chargeAttempts, "refund": refundAttempts, "lock": lockHeld, "ended": logEnded, "remove": removeEnded, "retried": writeRetried,
 		"released": writeReleased, "working": writeWorking, "failing": writeFailing, "overdue": findFailing, "prune": pruneLog,
 		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard = $1",
 	} {
@@ -61,6 +62,39 @@ func TestResultsLookUpKeys(t *testing.T) {
 		plan := pgtest.Explain(t, pool, name, query)
 		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "Index Cond: (shard = $1)\n"); good != (name != "never") {
 			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
+
+// A worker looks less often only where no delivery is left: one that becomes due later keeps it at its pace.
+func TestDeliveriesToComeKeepTheWorkerAwake(t *testing.T) {
+	ctx := context.Background()
+	url := pgtest.New(t)
+	owner, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close(ctx)
+	pool, err := cluster.At(url).QueuePool(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	s := &shardWorker{Worker: &Worker{Config: Config{Pool: pool, Now: time.Now}}}
+	for _, c := range []struct {
+		change string
+		empty  bool
+	}{
+		{"SELECT", true},
+		{`INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at, due_at, attempts, reason)
+			SELECT 0, i, i, i, 1, i, 1, now(), now() + interval '1 hour', 0, '' FROM gen_random_uuid() AS i`, false},
+		{"DELETE FROM webhook_deliveries WHERE shard = 0", true},
+	} {
+		if _, err := owner.Exec(ctx, c.change); err != nil {
+			t.Fatal(err)
+		}
+		if more, err := s.claim(ctx); more || err != nil || s.empty != c.empty {
+			t.Errorf("after %.6s: empty %t, more %t, %v", c.change, s.empty, more, err)
 		}
 	}
 }

@@ -76,6 +76,7 @@ func New(c Config) (*Worker, error) {
 		s := &shardWorker{Worker: w, shard: shard, finished: make(chan struct{}, 1), destinations: map[domain.WebhookID]*destination{}}
 		s.claims = queue.NewLoop(queue.Loop{
 			Shards: []domain.Shard{shard}, Work: func(ctx context.Context, _ domain.Shard) (bool, error) { return s.claim(ctx) },
+			Quiet: func() bool { return s.empty },
 			Every: pollEvery + time.Duration(rand.Int64N(int64(pollEvery/10))), //nolint:gosec // shards take turns, so that an idle service does not ask for all at once
 			Log:   w.Log, Failure: "the queue of webhook deliveries could not be worked off",
 		})
@@ -114,6 +115,7 @@ type shardWorker struct {
 	finished chan struct{} // holds one when there are results to record; closed after the last
 	attempts sync.WaitGroup
 	after    domain.WebhookID // where the next look for destinations begins
+	empty    bool             // the last look has found no delivery, not even one that is due later
 
 	mu           sync.Mutex
 	stopping     bool
