@@ -200,7 +200,7 @@ func (t EventType) Known() bool { return rowByType[t] != nil }
 // NamesTexts reports whether events of the type may name texts.
 func (t EventType) NamesTexts() bool { return t.Known() && rowByType[t].texts != nil }
 
-// DecodeBody reads stored event data.
+// DecodeBody reads stored event data. A registration's Payload may be a part of data.
 func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	k := rowByType[t]
 	switch {
@@ -209,14 +209,27 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	case v != k.version:
 		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
 	}
+	if t == RecordRegistered {
+		if b, ok := scanRegistered(data); ok {
+			return b, nil
+		}
+	}
+	body, err := readBody(k, data)
+	if err != nil {
+		return nil, fmt.Errorf("event %s: %w", t, err)
+	}
+	return body, nil
+}
+
+func readBody(k *eventRow, data []byte) (Body, error) {
 	body := k.empty()
 	if err := json.Unmarshal(data, body); err != nil {
-		return nil, fmt.Errorf("event %s: %w", t, err)
+		return nil, err
 	}
 	if r, ok := body.(*RecordRegisteredBody); ok {
 		var err error
 		if r.Record, err = evidence.ParseRecordPayload(r.Payload); err != nil {
-			return nil, fmt.Errorf("event %s: payload: %w", t, err)
+			return nil, fmt.Errorf("payload: %w", err)
 		}
 	}
 	return body, nil

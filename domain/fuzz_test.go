@@ -83,11 +83,15 @@ func FuzzDeclaration(f *testing.F) {
 	})
 }
 
-// FuzzSignedRecord: what is scanned is what encoding/json reads.
-func FuzzSignedRecord(f *testing.F) {
+// FuzzRegistered: what is scanned of a registration is what encoding/json and the strict reader of payloads read.
+func FuzzRegistered(f *testing.F) {
+	payload := evidence.RecordPayload{
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: strings.Repeat("0f", 32), SizeBytes: 50_000, MimeType: "a/b", GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: "2026-11-20T09:00:00.5Z", ReferencesSHA256: strings.Repeat("a9", 32),
+	}
 	body := &RecordRegisteredBody{
+		RecordID: NewID[RecordID](noon()), DocumentID: NewID[DocumentID](noon()),
 		VersionReference: VersionReference{"company", "billing", "d", 3}, PreviousVersion: new(int32(2)), Salt: "AAAAAAAAAAAAAAAAAAAAAA", Period: 202611, Status: StatusCurrent,
-		KeyID: "key", Signature: "signature", Payload: evidence.RecordPayload{Issuer: "https://ledger.example", SHA256: "ab", SizeBytes: 50_000}.AppendCanonical(nil),
+		KeyID: "key", Signature: "signature", Payload: payload.AppendCanonical(nil), Record: payload,
 	}
 	good := string(body.appendCanonical(nil))
 	body.Reserved, body.PreviousVersion = true, nil
@@ -95,18 +99,30 @@ func FuzzSignedRecord(f *testing.F) {
 		if r, ok := scanSignedRecord([]byte(data)); !ok || r.References != body.References() || r.KeyID != "key" || string(r.Payload) != string(body.Payload) {
 			f.Errorf("not scanned: %s", data)
 		}
+		if b, ok := scanRegistered([]byte(data)); !ok || b.RecordID != body.RecordID {
+			f.Errorf("not scanned: %s", data)
+		}
 	}
 	f.Add([]byte(good))
+	f.Add(body.appendCanonical(nil))
 	for _, change := range []struct{ from, to string }{
 		{`"keyId"`, `"KEYID"`}, {`"keyId"`, `"other"`}, {`"period"`, `"keyId"`}, {`"documentId"`, `"payload"`}, {`"version":3`, `"version":03`}, {`"version":3`, `"version":-3`},
 		{`"version":3`, `"version":3.0`}, {`"version":3`, `"version":12345678901234567890`}, {`"version":3`, `"version":"3"`}, {`"version":3`, `"version":null`},
 		{`"source":"billing"`, `"source":null`}, {`"source":"billing"`, `"source":"a\u0062"`}, {`"source":"billing"`, `"source":"é"`}, {`"source":"billing"`, "\"source\":\"\xff\""},
 		{`"source":"billing"`, "\"source\":\"a\nb\""}, {`,"source"`, `, "source"`}, {`{"algorithm"`, `{"payload":{},"algorithm"`}, {`{"algorithm"`, `{} {"algorithm"`}, {`:3}`, `:3,}`}, {`:3}`, `:3} `},
 		{`:3}`, `:3}}`}, {`"sizeBytes":50000`, `"sizeBytes":true`}, {`"sizeBytes":50000`, `"sizeBytes":[]`}, {`"company"`, `"company`}, {good, `{}`}, {good, ``}, {good, `null`}, {`"payload":{`, `"payload":null,"salt":{`},
+		{`:3}`, `:2147483647}`}, {`:3}`, `:2147483648}`}, {`"previousVersion":2`, `"previousVersion":2147483648`}, {`"previousVersion":2`, `"previousVersion":null`}, {`"recordId":"rec_`, `"recordId":"doc_`}, {`"recordId":"rec_`, `"recordId":"rec_Z`},
+		{`"2026-11"`, `"2026-13"`}, {`"2026-11"`, `""`}, {body.DocumentID.String(), ``}, {`,"salt"`, `,"reserved":false,"salt"`}, {`,"salt"`, `,"reserved":true,"reserved":true,"salt"`}, {`"a/b"`, `"A/b"`}, {`"integrity-v1"`, `"integrity-v2"`},
 	} {
 		f.Add([]byte(strings.Replace(good, change.from, change.to, 1)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		if got, ok := scanRegistered(data); ok {
+			want, err := readBody(rowByType[RecordRegistered], data)
+			if err != nil || !reflect.DeepEqual(Body(got), want) || string(got.appendCanonical(nil)) != string(data) {
+				t.Errorf("%s\nscanned %+v\nread    %+v, %v", data, got, want, err)
+			}
+		}
 		got, ok := scanSignedRecord(data)
 		if !ok {
 			return

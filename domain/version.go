@@ -1,14 +1,16 @@
 package domain
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 )
 
 // Document is all versions of one document reference.
@@ -310,100 +312,76 @@ func ReadSignedRecord(data []byte) (r SignedRecord, err error) {
 // scanSignedRecord reads what encoding/json reads, from data as it is nearly always written: the members of a
 // registration without spaces, in whatever order, of ASCII text without escapes. Anything else is not ok.
 func scanSignedRecord(data []byte) (r SignedRecord, ok bool) {
-	s := scanner{data}
-	ok = s.object(func(name []byte) (ok bool) {
+	s := strictjson.Scanner{Rest: data}
+	ok = s.Object(func(name []byte) (ok bool) {
 		switch string(name) {
 		case "companyReference":
-			r.CompanyReference, ok = s.text()
+			r.CompanyReference, ok = s.Text()
 		case "documentReference":
-			r.DocumentReference, ok = s.text()
+			r.DocumentReference, ok = s.Text()
 		case "keyId":
-			r.KeyID, ok = s.text()
+			r.KeyID, ok = s.Text()
 		case "payload":
-			from := s.rest
-			ok = s.object(func([]byte) bool { return s.value() })
-			r.Payload = json.RawMessage(from[:len(from)-len(s.rest)])
+			from := s.Rest
+			ok = s.Object(func([]byte) bool { return s.Value() })
+			r.Payload = json.RawMessage(from[:len(from)-len(s.Rest)])
 		case "salt":
-			r.Salt, ok = s.text()
+			r.Salt, ok = s.Text()
 		case "signature":
-			r.Signature, ok = s.text()
+			r.Signature, ok = s.Text()
 		case "source":
-			r.Source, ok = s.text()
+			r.Source, ok = s.Text()
 		case "version":
-			r.Version, ok = s.number()
+			r.Version, ok = s.Number()
 		case "documentId", "period", "previousVersion", "recordId", "reserved", "status":
-			ok = s.value()
+			ok = s.Value()
 		}
 		return ok
 	})
-	return r, ok && len(s.rest) == 0
+	return r, ok && len(s.Rest) == 0
 }
 
-// scanner reads JSON without spaces and escapes.
-type scanner struct{ rest []byte }
-
-func (s *scanner) skip(token string) bool {
-	rest, ok := bytes.CutPrefix(s.rest, []byte(token))
-	s.rest = rest
-	return ok
-}
-
-// object calls member with each name, to read the value.
-func (s *scanner) object(member func(name []byte) bool) bool {
-	if !s.skip("{") {
-		return false
-	}
-	for {
-		name, ok := s.quoted()
-		if !ok || !s.skip(":") || !member(name) {
-			return false
+// scanRegistered reads the canonical data of a registration as it is nearly always written, of ASCII text without escapes:
+// what encoding/json and evidence.ParseRecordPayload make of it. Anything else is not ok, and theirs to judge. The payload
+// is a part of data.
+func scanRegistered(data []byte) (_ *RecordRegisteredBody, ok bool) {
+	b := &RecordRegisteredBody{}
+	s := strictjson.Scanner{Rest: data}
+	ok = true
+	text := func(before string) (text string) {
+		if ok = ok && s.Skip(before); ok {
+			text, ok = s.Text()
 		}
-		if !s.skip(",") {
-			return s.skip("}")
+		return text
+	}
+	version := func(before string) (n int64) {
+		if ok = ok && s.Skip(before); ok {
+			n, ok = s.Number()
 		}
+		ok = ok && n <= math.MaxInt32
+		return n
 	}
-}
-
-func (s *scanner) value() bool {
-	if _, ok := s.quoted(); ok {
-		return true
+	b.CompanyReference = text(`{"companyReference":`)
+	document := text(`,"documentId":`)
+	b.DocumentReference, b.KeyID = text(`,"documentReference":`), text(`,"keyId":`)
+	if ok = ok && s.Skip(`,"payload":`); ok {
+		from := s.Rest
+		ok = s.Object(func([]byte) bool { return s.Value() })
+		length := len(from) - len(s.Rest)
+		b.Payload = from[:length:length]
 	}
-	if _, ok := s.number(); ok {
-		return true
+	period := text(`,"period":`)
+	if !s.Skip(`,"previousVersion":null`) {
+		b.PreviousVersion = new(int32(version(`,"previousVersion":`)))
 	}
-	return s.skip("null") || s.skip("true")
-}
-
-func (s *scanner) text() (string, bool) {
-	text, ok := s.quoted()
-	return string(text), ok
-}
-
-func (s *scanner) quoted() (text []byte, ok bool) {
-	if len(s.rest) == 0 || s.rest[0] != '"' {
+	id := text(`,"recordId":`)
+	b.Reserved = s.Skip(`,"reserved":true`)
+	b.Salt, b.Signature, b.Source, b.Status = text(`,"salt":`), text(`,"signature":`), text(`,"source":`), Status(text(`,"status":`))
+	b.Version = int32(version(`,"version":`))
+	if !ok || string(s.Rest) != "}" {
 		return nil, false
 	}
-	for i, c := range s.rest[1:] {
-		switch {
-		case c == '"':
-			text, s.rest = s.rest[1:1+i], s.rest[2+i:]
-			return text, true
-		case c < ' ' || c > '~' || c == '\\':
-			return nil, false
-		}
-	}
-	return nil, false
-}
-
-// number reads an integer from 0 on, as it is written in one way.
-func (s *scanner) number() (n int64, ok bool) {
-	digits := 0
-	for ; digits < len(s.rest) && s.rest[digits] >= '0' && s.rest[digits] <= '9'; digits++ {
-		n = 10*n + int64(s.rest[digits]-'0')
-	}
-	if digits == 0 || digits > 16 || digits > 1 && s.rest[0] == '0' {
-		return 0, false
-	}
-	s.rest = s.rest[digits:]
-	return n, true
+	record, err := evidence.ParseRecordPayload(b.Payload)
+	b.Record = record
+	return b, errors.Join(err, b.DocumentID.UnmarshalText([]byte(document)), b.RecordID.UnmarshalText([]byte(id)), b.Period.UnmarshalText([]byte(period))) == nil
 }

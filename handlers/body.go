@@ -87,7 +87,7 @@ func (rule bodyRule) mediaType() string {
 func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule) error {
 	c := callOf(r)
 	if rule == bodyNone || rule == bodyOptional && r.ContentLength == 0 {
-		c.receivedAt = s.Now()
+		c.receivedAt = c.start
 		return nil
 	}
 	if rule == bodyFile || rule == bodyContent && isMultipart(r.Header.Get("Content-Type")) {

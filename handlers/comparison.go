@@ -85,11 +85,11 @@ func (s *server) receipt(r *http.Request) (any, error) {
 		return nil, err
 	}
 	stored.Record, _ = domain.ReadSignedRecord(stored.Event.Data)
-	receipt, err := s.receiptOf(s.Keys().Trusted, id, &stored)
+	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := encode(receipt)
+	raw, err := encode(wire.Evidence{Envelope: receipt})
 	return cacheable(r, raw), err
 }
 

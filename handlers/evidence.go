@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
@@ -52,11 +53,7 @@ func (s *server) evidence(r *http.Request) (any, error) {
 		return nil, err
 	}
 	envelope, err := s.export(r.Context(), callOf(r), publicID(variable(r, "publicId")), at)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := encode(envelope)
-	return response{raw: raw}, err
+	return response{data: wire.Evidence{Envelope: envelope}, bare: true}, err
 }
 
 // export makes the private export of the record with this public id. at is nil for the present; otherwise the state as
@@ -67,7 +64,7 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	var stored query.Evidence
+	var stored *query.Evidence
 	var then query.AsOf
 	if at == nil {
 		stored, err = s.Store.Evidence(ctx, c.access, id)
@@ -81,7 +78,7 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	receipt, err := s.receiptOf(s.Keys().Trusted, id, &stored)
+	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored)
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
@@ -103,7 +100,7 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 		payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
 		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
 	}
-	receipt.Inclusion = s.inclusionIfThere(ctx, &stored)
+	receipt.Inclusion = s.inclusionIfThere(ctx, stored)
 	return receipt, nil
 }
 
@@ -183,9 +180,9 @@ func readMoment(o *strictjson.Object) *query.Moment {
 }
 
 // evidenceAsOf reads a record with its state as of an earlier moment, which must be settled at observedAt.
-func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment, observedAt time.Time) (query.Evidence, query.AsOf, error) {
+func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment, observedAt time.Time) (*query.Evidence, query.AsOf, error) {
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
-		return query.Evidence{}, query.AsOf{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
+		return nil, query.AsOf{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
@@ -264,7 +261,7 @@ func (s *server) inclusion(r *http.Request) (any, error) {
 // inclusionIfThere is the same proof for evidence, which never waits for it: nil where the log is not kept, has not
 // come so far, or does not answer at once.
 func (s *server) inclusionIfThere(ctx context.Context, stored *query.Evidence) *evidence.Inclusion {
-	if s.Transparency == nil || s.Now().UnixNano() < s.unproven.Load() {
+	if pause := s.unproven.Load(); s.Transparency == nil || pause > 0 && s.Now().UnixNano() < pause {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)

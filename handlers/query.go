@@ -22,13 +22,13 @@ const (
 // wrong, repeated or unknown is refused at once, as 422.
 type parameters struct {
 	values   url.Values
-	asked    map[string]bool
+	asked    []string
 	problems []domain.FieldError
 }
 
 func newQuery(r *http.Request) *parameters {
 	values, err := url.ParseQuery(r.URL.RawQuery)
-	q := &parameters{values: values, asked: map[string]bool{}}
+	q := &parameters{values: values}
 	if err != nil {
 		q.problem("", strictjson.CodeFormat, "the query is not well formed")
 	}
@@ -45,7 +45,7 @@ func (q *parameters) problem(name, code, message string) {
 
 // text reads a parameter; given is false where it is missing or repeated.
 func (q *parameters) text(name string, presence strictjson.Presence) (value string, given bool) {
-	q.asked[name] = true
+	q.asked = append(q.asked, name)
 	switch values := q.values[name]; len(values) {
 	case 0:
 		if presence == strictjson.Required {
@@ -99,7 +99,7 @@ func (q *parameters) boolean(name string) bool {
 func (q *parameters) Problems() []domain.FieldError {
 	problems := slices.Clone(q.problems)
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
-		if !q.asked[name] {
+		if !slices.Contains(q.asked, name) {
 			problems = append(problems, domain.FieldError{Pointer: "/" + name, Code: codeUnknownParameter, Message: "there is no such parameter"})
 		}
 	}

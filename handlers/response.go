@@ -27,6 +27,7 @@ import (
 type response struct {
 	status      int // 0 means 200
 	data        any
+	bare        bool   // data is a wire.Appender, and stands without Envelope
 	epoch       *int64 // meta.epoch, of the feed
 	failure     *wire.Failure
 	raw         []byte
@@ -136,7 +137,11 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 		meta := wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}
 		if data, ok := resp.data.(wire.Appender); ok {
 			room := answers.Get().(*[]byte)
-			body = wire.AppendEnvelope((*room)[:0], data, meta)
+			if resp.bare {
+				body = append(data.AppendJSON((*room)[:0]), '\n')
+			} else {
+				body = wire.AppendEnvelope((*room)[:0], data, meta)
+			}
 			if *room = body; len(body) <= maxPooled {
 				defer answers.Put(room)
 			}
@@ -155,12 +160,12 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	}
 	h := w.Header()
 	maps.Copy(h, resp.header)
-	h.Set("X-Request-Id", c.requestID)
-	h.Set("Cache-Control", cmp.Or(resp.cache, noStore))
+	// As Set, in one piece of memory.
+	values := []string{c.requestID, cmp.Or(resp.cache, noStore), cmp.Or(resp.contentType, jsonType), strconv.Itoa(len(body))}
+	h["X-Request-Id"], h["Cache-Control"] = values[0:1:1], values[1:2:2]
 	setLimits(h, c.limits)
 	if body != nil {
-		h.Set("Content-Type", cmp.Or(resp.contentType, jsonType))
-		h.Set("Content-Length", strconv.Itoa(len(body)))
+		h["Content-Type"], h["Content-Length"] = values[2:3:3], values[3:4:4]
 	}
 	w.WriteHeader(resp.status)
 	if r.Method == http.MethodHead || body == nil {

@@ -26,7 +26,7 @@ import (
 // A crash leaves each live row as it was or as it should be. What was replayed stays, with its position in the same
 // transaction, and the next Rebuild of the same program and scope goes on there.
 type Rebuild struct {
-	Pool *pgxpool.Pool // from cluster.RebuildPool, a connection for each shard under way
+	Pool *pgxpool.Pool // from cluster.RebuildPool, for as many shards as are under way
 	// Program names what projects. Another program's replay is not continued.
 	Program string
 
@@ -242,25 +242,30 @@ func (w *rebuilding) head(ctx context.Context) (head int64, err error) {
 	return head, nil
 }
 
-// replay takes the tables to the head of the log, in transactions of their own.
+// replay takes the tables to the head of the log, in transactions of their own. Other connections read ahead: an event
+// never changes.
 func (w *rebuilding) replay(ctx context.Context) error {
 	head, err := w.head(ctx)
 	if err != nil {
 		return err
 	}
-	for {
-		var n int64
-		err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) (err error) {
-			n, err = w.step(ctx, tx)
-			return err
-		})
-		if err != nil || n == 0 {
-			return err
-		}
-		if w.Replayed != nil {
+	tail := w.tail(w.Pool)
+	next := func(ctx context.Context) ([]domain.Event, error) { return tail.Next(ctx, replayGroup) }
+	return history.Ahead(ctx, next, func(events []domain.Event) error {
+		err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error { return w.step(ctx, tx, events) })
+		if err == nil && w.Replayed != nil {
 			w.Replayed(w.shard, w.reached, max(head, w.reached))
 		}
+		return err
+	})
+}
+
+// tail reads the log from where the tables are.
+func (w *rebuilding) tail(from history.Querier) *history.Tail {
+	if !w.Organization.IsZero() {
+		return history.NewOrganizationTail(from, w.Organization, w.reached)
 	}
+	return history.NewTail(from, w.shard, w.reached)
 }
 
 // inTx runs do in a transaction. If that fails, reached is reset to what it was before.
@@ -273,33 +278,31 @@ func (w *rebuilding) inTx(ctx context.Context, options pgx.TxOptions, do func(pg
 	return err
 }
 
-// step replays the next events that tx sees, and returns their number.
-func (w *rebuilding) step(ctx context.Context, tx pgx.Tx) (int64, error) {
-	tail := history.NewTail(tx, w.shard, w.reached)
-	if !w.Organization.IsZero() {
-		tail = history.NewOrganizationTail(tx, w.Organization, w.reached)
-	}
-	events, err := tail.Next(ctx, replayGroup)
-	if err != nil || len(events) == 0 {
-		return 0, err
-	}
+// step replays the next events.
+func (w *rebuilding) step(ctx context.Context, tx pgx.Tx, events []domain.Event) error {
 	b := &pgx.Batch{}
 	if err := Apply(b, w.shard, events); err != nil {
-		return 0, err
+		return err
 	}
-	b.Queue("UPDATE rebuild.progress SET reached = $2 WHERE shard = $1", w.shard, tail.Position())
+	reached := w.reached + int64(len(events))
+	b.Queue("UPDATE rebuild.progress SET reached = $2 WHERE shard = $1", w.shard, reached)
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return 0, fmt.Errorf("replay up to %d: %w", tail.Position(), err)
+		return fmt.Errorf("replay up to %d: %w", reached, err)
 	}
-	w.reached = tail.Position()
+	w.reached = reached
 	w.result.Events += int64(len(events))
-	return int64(len(events)), nil
+	return nil
 }
 
 // catchUp replays all that tx sees.
 func (w *rebuilding) catchUp(ctx context.Context, tx pgx.Tx) error {
+	tail := w.tail(tx)
 	for {
-		if n, err := w.step(ctx, tx); err != nil || n == 0 {
+		events, err := tail.Next(ctx, replayGroup)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		if err := w.step(ctx, tx, events); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -233,6 +234,9 @@ type tree struct {
 	signer      atomic.Pointer[transparency.Signer] // nil: this process leaves the tree to others
 }
 
+// freshTree is for how long a checkpoint that was read may be the one of evidence: a new one comes every second at most.
+const freshTree = 200 * time.Millisecond
+
 // openTree makes what keeps the transparency log and what answers from it.
 func (s *service) openTree(ctx context.Context) error {
 	if !s.cfg.Transparency {
@@ -254,7 +258,7 @@ func (s *service) openTree(ctx context.Context) error {
 	if s.tree.read, err = s.primary.ReadPool(ctx, ledger.ProofConns); err != nil {
 		return err
 	}
-	s.tree.reader = &transparency.Reader{Pool: s.tree.read}
+	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree}
 	s.tree.keeper, err = transparency.New(transparency.Config{
 		Pool: s.tree.write, Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log,
 	})

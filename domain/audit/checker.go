@@ -27,6 +27,7 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"integrityledger/domain"
@@ -38,7 +39,7 @@ const PartCount = 256
 
 // Parts keeps what is set aside until the whole history has been seen.
 type Parts interface {
-	// Append adds bytes to the end of a part.
+	// Append adds bytes, which it does not keep, to the end of a part.
 	Append(part int, bytes []byte) error
 	// Open reads a part from its beginning, after the last Append; different parts at the same time.
 	Open(part int) io.Reader
@@ -78,6 +79,7 @@ type Checker struct {
 	findings  findings // of no organization
 	events    int64
 	former    *formerHistory
+	aside     []byte // what is just set aside; its space is used again
 }
 
 // place is how far a shard's log has come.
@@ -138,14 +140,21 @@ func (c *Checker) Add(events []Event) error {
 	return nil
 }
 
-// Spread calls do with 0 to n-1, on all processors.
+// Spread calls do with 0 to n-1, on all processors, each of which takes a few when it is through with those before.
 func Spread(n int, do func(i int)) {
+	const few = 8
 	var wg sync.WaitGroup
-	size := max(1, (n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
-	for from := 0; from < n; from += size {
+	var taken atomic.Int64
+	for range min(runtime.GOMAXPROCS(0), (n+few-1)/few) {
 		wg.Go(func() {
-			for i := from; i < min(from+size, n); i++ {
-				do(i)
+			for {
+				end := int(taken.Add(few))
+				for i := end - few; i < min(end, n); i++ {
+					do(i)
+				}
+				if end >= n {
+					return
+				}
 			}
 		})
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -25,7 +24,8 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 	}
 	if id, ok := concerns(e.Body); ok {
 		c.skip(e)
-		return c.Parts.Append(partOf(id), aside(e, v.certificate))
+		c.aside = appendAside(c.aside[:0], e, v.certificate)
+		return c.Parts.Append(partOf(id), c.aside)
 	}
 	if err := c.state.Apply(&e.Event); err != nil {
 		h.findings.add(finding(e, CheckHistory, "an event that can follow those before it", err.Error()))
@@ -133,7 +133,8 @@ func partOf(id [16]byte) int { return int(id[15]) % PartCount }
 func (c *Checker) unique(e *Event) (err error) {
 	claim := func(kind claimKind, key [16]byte, means string) {
 		if err == nil {
-			err = c.Parts.Append(partOf(key), fixed(byte(kind), claimed{key, digest(means), e.Organization, e.Sequence, e.ID}))
+			c.aside = claimed{key, digest(means), e.Organization, e.Sequence, e.ID}.append(append(c.aside[:0], byte(kind)))
+			err = c.Parts.Append(partOf(key), c.aside)
 		}
 	}
 	version := func(publicID domain.PublicID, document domain.DocumentID, source, reference string, number int32) {
@@ -370,47 +371,60 @@ type claimed struct {
 	ID           domain.EventID
 }
 
-// asideHead is what is set aside of an event before its texts: type, subject, what a certificate was signed for, data.
-type asideHead struct {
-	Organization                   domain.OrganizationID
-	ID                             domain.EventID
-	Company                        domain.CompanyID
-	Sequence, Position, OccurredAt int64 // of OccurredAt, microseconds
-	Shard                          domain.Shard
-	V                              int16
-	Lengths                        [4]uint32
+const claimedSize = 3*16 + 8 + 16
+
+func (c claimed) append(dst []byte) []byte {
+	dst = append(append(append(dst, c.Key[:]...), c.Means[:]...), c.Organization[:]...)
+	return append(binary.BigEndian.AppendUint64(dst, uint64(c.Sequence)), c.ID[:]...)
 }
 
-// fixed appends a struct whose members all have a fixed size, so that it cannot fail.
-func fixed(kind byte, v any) []byte {
-	dst, _ := binary.Append([]byte{kind}, binary.BigEndian, v)
-	return dst
+func readClaimed(r io.Reader) (c claimed, err error) {
+	var b [claimedSize]byte
+	_, err = io.ReadFull(r, b[:])
+	copy(c.Key[:], b[:])
+	copy(c.Means[:], b[16:])
+	copy(c.Organization[:], b[32:])
+	c.Sequence = int64(binary.BigEndian.Uint64(b[48:]))
+	copy(c.ID[:], b[56:])
+	return c, err
 }
 
-// aside is what of an event the replay of its part needs. certificate is what a certificate was signed for.
-func aside(e *Event, certificate string) []byte {
-	h := asideHead{
-		Organization: e.Organization, ID: e.ID, Company: e.Company, Sequence: e.Sequence, Position: e.Position, OccurredAt: e.OccurredAt.UnixMicro(),
-		Shard: e.Shard, V: e.V, Lengths: [4]uint32{uint32(len(e.Type)), uint32(len(e.Subject)), uint32(len(certificate)), uint32(len(e.Data))},
+// asideHead is how long the fixed beginning of an event is that was set aside, after its kind: three ids, three numbers of
+// 64 bits, two of 16, and the lengths of type, subject, what a certificate was signed for, and data, which follow.
+const asideHead = 3*16 + 3*8 + 2*2 + 4*4
+
+// appendAside appends what of an event the replay of its part needs. certificate is what a certificate was signed for.
+func appendAside(dst []byte, e *Event, certificate string) []byte {
+	dst = append(dst, asideEvent)
+	dst = append(append(append(dst, e.Organization[:]...), e.ID[:]...), e.Company[:]...)
+	for _, n := range [...]int64{e.Sequence, e.Position, e.OccurredAt.UnixMicro()} {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(n))
 	}
-	return slices.Concat(fixed(asideEvent, h), []byte(e.Type), []byte(e.Subject), []byte(certificate), e.Data)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(e.Shard))
+	dst = binary.BigEndian.AppendUint16(dst, uint16(e.V))
+	for _, n := range [...]int{len(e.Type), len(e.Subject), len(certificate), len(e.Data)} {
+		dst = binary.BigEndian.AppendUint32(dst, uint32(n))
+	}
+	return append(append(append(append(dst, e.Type...), e.Subject...), certificate...), e.Data...)
 }
 
 func readAside(r io.Reader) (e Event, certificate string, err error) {
-	var h asideHead
-	if err := binary.Read(r, binary.BigEndian, &h); err != nil {
+	var h [asideHead]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return e, "", err
 	}
-	var texts [len(h.Lengths)][]byte
-	for i, length := range h.Lengths {
-		texts[i] = make([]byte, length)
+	var texts [4][]byte
+	for i := range texts {
+		texts[i] = make([]byte, binary.BigEndian.Uint32(h[76+4*i:]))
 		if _, err := io.ReadFull(r, texts[i]); err != nil {
 			return e, "", err
 		}
 	}
+	number := func(at int) int64 { return int64(binary.BigEndian.Uint64(h[at:])) }
 	e.Event = domain.Event{
-		Organization: h.Organization, ID: h.ID, Company: h.Company, Sequence: h.Sequence, Position: h.Position, OccurredAt: time.UnixMicro(h.OccurredAt).UTC(),
-		Shard: h.Shard, V: h.V, Type: domain.EventType(texts[0]), Subject: string(texts[1]), Data: texts[3],
+		Organization: domain.OrganizationID(h[:16]), ID: domain.EventID(h[16:32]), Company: domain.CompanyID(h[32:48]), Sequence: number(48), Position: number(56),
+		OccurredAt: time.UnixMicro(number(64)).UTC(), Shard: domain.Shard(binary.BigEndian.Uint16(h[72:])), V: int16(binary.BigEndian.Uint16(h[74:])),
+		Type: domain.EventType(texts[0]), Subject: string(texts[1]), Data: texts[3],
 	}
 	e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data)
 	return e, string(texts[2]), err
@@ -432,7 +446,7 @@ func readPart(part io.Reader, event func(*Event, string), claim func(claimKind, 
 			}
 		} else if err == nil {
 			var c claimed
-			if err = binary.Read(r, binary.BigEndian, &c); err == nil {
+			if c, err = readClaimed(r); err == nil {
 				claim(claimKind(kind), c)
 			}
 		}

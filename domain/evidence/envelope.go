@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"integrityledger/domain/strictjson"
 )
@@ -74,6 +75,13 @@ const (
 // ParseRecordPayload reads the signed bytes of a record: a closed object of contract integrity-v1 whose every member is
 // well formed and whose RFC 8785 form equals the bytes. It says nothing about a signature.
 func ParseRecordPayload(payload []byte) (RecordPayload, error) {
+	if p, ok := scanRecordPayload(payload); ok {
+		return p, nil
+	}
+	return readRecordPayload(payload)
+}
+
+func readRecordPayload(payload []byte) (RecordPayload, error) {
 	return parsePayload(payload, RecordContract, func(o *strictjson.Object) RecordPayload {
 		constant(o, "algorithm", hashAlgorithm)
 		constant(o, "timeSource", timeSource)
@@ -88,6 +96,82 @@ func ParseRecordPayload(payload []byte) (RecordPayload, error) {
 			ReferencesSHA256: readSHA256(o, "referencesSha256"),
 		}
 	})
+}
+
+// scanRecordPayload reads what readRecordPayload accepts, and as that does, from ASCII text without escapes, which nearly
+// every payload is. Anything else is not ok, and for the other to judge.
+func scanRecordPayload(payload []byte) (p RecordPayload, ok bool) {
+	s := strictjson.Scanner{Rest: payload}
+	text := func(before string, to *string, valid func(string) bool) (ok bool) {
+		if s.Skip(before) {
+			*to, ok = s.Text()
+		}
+		return ok && valid(*to)
+	}
+	if !s.Skip(`{"algorithm":"`+hashAlgorithm+`","contract":"`+RecordContract+`"`) ||
+		!text(`,"generatedAt":`, &p.GeneratedAt, func(s string) bool { return plainTime(s, 9) }) ||
+		!text(`,"issuer":`, &p.Issuer, func(s string) bool { return len(s) >= 1 && len(s) <= 512 }) ||
+		!text(`,"mimeType":`, &p.MimeType, plainMediaType) ||
+		!text(`,"publicId":`, &p.PublicID, func(s string) bool { return len(s) == 26 && only(s, letters+"234567") }) ||
+		!text(`,"receivedAt":`, &p.ReceivedAt, func(s string) bool { return plainTime(s, 6) }) ||
+		!text(`,"referencesSha256":`, &p.ReferencesSHA256, plainSHA256) ||
+		!text(`,"sha256":`, &p.SHA256, plainSHA256) || !s.Skip(`,"sizeBytes":`) {
+		return RecordPayload{}, false
+	}
+	p.SizeBytes, ok = s.Number()
+	if !ok || p.SizeBytes > strictjson.MaxInteger || string(s.Rest) != `,"timeSource":"`+timeSource+`"}` {
+		return RecordPayload{}, false
+	}
+	return p, true
+}
+
+const (
+	decimals = "0123456789"
+	letters  = "abcdefghijklmnopqrstuvwxyz"
+)
+
+// only reports whether a text is of these characters alone.
+func only(s, these string) bool { return strings.Trim(s, these) == "" }
+
+func plainSHA256(s string) bool { return len(s) == 64 && only(s, decimals+"abcdef") }
+
+// plainMediaType is mimeTypePattern.
+func plainMediaType(s string) bool {
+	name := func(s string) bool {
+		return len(s) >= 1 && len(s) <= 127 && only(s[:1], decimals+letters) && only(s, decimals+letters+"!#$&^_.+-")
+	}
+	kind, subtype, _ := strings.Cut(s, "/")
+	return name(kind) && name(subtype)
+}
+
+// plainTime reports whether s is as checkNormalized wants it, with at most so many digits of a fraction.
+func plainTime(s string, digits int) bool {
+	const form = "0000-00-00T00:00:00"
+	if len(s) < len(form)+1 || s[len(s)-1] != 'Z' {
+		return false
+	}
+	var numbers [6]int
+	n := 0
+	for i := range len(form) {
+		switch {
+		case form[i] != '0':
+			n++
+			if s[i] != form[i] {
+				return false
+			}
+		case s[i] < '0' || s[i] > '9':
+			return false
+		default:
+			numbers[n] = 10*numbers[n] + int(s[i]-'0')
+		}
+	}
+	fraction := s[len(form) : len(s)-1]
+	if fraction != "" && (len(fraction) < 2 || len(fraction) > digits+1 || fraction[0] != '.' || !only(fraction[1:], decimals) || fraction[len(fraction)-1] == '0') {
+		return false
+	}
+	year, month, day := numbers[0], time.Month(numbers[1]), numbers[2]
+	return year >= 1 && month >= 1 && month <= 12 && day >= 1 && day <= time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day() &&
+		numbers[3] <= 23 && numbers[4] <= 59 && numbers[5] <= 59
 }
 
 // ParseStatusPayload reads the signed bytes of an observation as strictly as ParseRecordPayload.

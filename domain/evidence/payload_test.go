@@ -139,12 +139,33 @@ func TestParseRecordPayload(t *testing.T) {
 	}
 }
 
-// FuzzParsePayload: what is accepted is exactly its own canonical form.
+// FuzzParsePayload: what is accepted is exactly its own canonical form, and what is scanned is what is read.
 func FuzzParsePayload(f *testing.F) {
 	x := newFixture(f)
 	f.Add(x.record.AppendCanonical(nil))
 	f.Add(x.status.AppendCanonical(nil))
+	plain := RecordPayload{"https://ledger.example", strings.Repeat("a2z7bcde", 4)[:26], strings.Repeat("0f", 32), 9, "a/b", "2024-02-29T23:59:59.000000001Z", "2026-11-20T09:00:00.000001Z", strings.Repeat("a9", 32)}
+	good := string(plain.AppendCanonical(nil))
+	if got, ok := scanRecordPayload([]byte(good)); !ok || got != plain {
+		f.Errorf("scanned %+v, %t of %s", got, ok, good)
+	}
+	f.Add([]byte(good))
+	for _, change := range []struct{ from, to string }{
+		{"2024-02", "2023-02"}, {"2024", "0000"}, {"02-29", "00-01"}, {"02-29", "02-00"}, {"02-29", "13-01"}, {"02-29", "04-31"}, {"23:59:59", "24:00:00"}, {"59:59", "60:00"}, {"59.", "60."},
+		{".000000001", ""}, {".000000001", "."}, {".000000001", ".0000000001"}, {".000000001", ".10"}, {".000000001", ",1"}, {".000000001", ".+1"}, {".000001Z", ".0000001Z"}, {"T23", "t23"}, {"01Z", "01z"}, {"01Z", "01+00:00"},
+		{"https://ledger.example", ""}, {"https://ledger.example", strings.Repeat("i", 513)}, {"ledger", "l\u00e9dger"}, {"ledger", "lédger"}, {"ledger", "l\x7fdger"}, {`"a/b"`, `"A/b"`}, {`"a/b"`, `"a/b/c"`}, {`"a/b"`, `"a/"`}, {`"a/b"`, `"a"`},
+		{`"a/b"`, `"+a/b"`}, {`"a/b"`, `"a/b;c=d"`}, {`"a/b"`, `"a/` + strings.Repeat("b", 128) + `"`}, {`"a2z7`, `"a1z7`}, {`"a2z7`, `"a2z`}, {`"0f`, `"0g`}, {`"0f`, `"0F`}, {`"a9`, `"a9a`}, {":9,", ":-9,"}, {":9,", ":09,"}, {":9,", ":9007199254740991,"},
+		{":9,", ":9007199254740992,"}, {":9,", ":9.0,"}, {"service-clock", "other"}, {"integrity-v1", "integrity-v2"}, {"SHA-256", "SHA-512"}, {`}`, `} `}, {`}`, `,"a":1}`}, {`,"issuer"`, `, "issuer"`},
+	} {
+		f.Add([]byte(strings.Replace(good, change.from, change.to, 1)))
+	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
+		scanned, ok := scanRecordPayload(payload)
+		read, err := readRecordPayload(payload)
+		plain := !bytes.ContainsFunc(payload, func(r rune) bool { return r < ' ' || r > '~' || r == '\\' })
+		if ok != (err == nil && plain) || ok && scanned != read {
+			t.Fatalf("%q\nscanned %+v, %t\nread    %+v, %v", payload, scanned, ok, read, err)
+		}
 		if p, err := ParseRecordPayload(payload); err == nil {
 			if canonical, err := jcs.Transform(payload); err != nil || !bytes.Equal(canonical, payload) || !bytes.Equal(p.AppendCanonical(nil), payload) {
 				t.Fatalf("%q", payload)

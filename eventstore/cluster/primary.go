@@ -186,12 +186,13 @@ func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
 	return p.open(ctx, 1, session{name: "integrity probe", statement: "2500ms", lock: "1s", idle: "5s"}, keptAlive, settings{"work_mem": "64kB"})
 }
 
-// RebuildPool opens the connections of a rebuild, as the role of the URL: they replace rows of projections, which the
+// RebuildPool opens the connections of a rebuild of so many shards at a time, two each: one that writes and one that reads
+// ahead. They have the role of the URL, because they replace rows of projections, which the
 // service role may not delete. They write to the tables of the schema rebuild, by the same plans as a group, however long
 // role or database let a statement run. A commit that waits for its standby holds a shard's lock for up to 20 s.
-func (p *Primary) RebuildPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
+func (p *Primary) RebuildPool(ctx context.Context, shards int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity rebuild", statement: "0", lock: "30s", idle: "60s"}
-	return p.pool(ctx, p.url, conns, "", of, p.accept, lookUps, writes, unflushed, settings{"search_path": "rebuild, public"})
+	return p.pool(ctx, p.url, 2*shards, "", of, p.accept, lookUps, writes, unflushed, settings{"search_path": "rebuild, public"})
 }
 
 // ReplicaPool opens connections to a standby, or to several, for queries that may be answered by an earlier state. They

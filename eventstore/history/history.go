@@ -158,14 +158,8 @@ const page = 2000
 // snapshot of an audit holds back the vacuum of what the service writes meanwhile; only the last events and the end
 // share one.
 func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end Beside, err error) {
-	for {
-		events, err := s.next(ctx, s.Pool, take)
-		if err != nil {
-			return end, err
-		}
-		if events < page {
-			break
-		}
+	if err := s.pages(ctx, s.Pool, page, take); err != nil {
+		return end, err
 	}
 	err = pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		end.Shard = s.Shard
@@ -180,14 +174,54 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 		if err := tx.QueryRow(ctx, sql, args...).Scan(&end.Texts); err != nil {
 			return fmt.Errorf("count the texts of shard %d: %w", s.Shard, err)
 		}
-		for {
-			events, err := s.next(ctx, tx, take)
-			if err != nil || events == 0 {
-				return err
-			}
-		}
+		return s.pages(ctx, tx, 1, take)
 	})
 	return end, err
+}
+
+// pages gives page after page to take, until one has less than least events.
+func (s *Reader) pages(ctx context.Context, from Querier, least int, take func([]audit.Event) error) error {
+	ended := false
+	return Ahead(ctx, func(ctx context.Context) ([]audit.Event, error) {
+		if ended {
+			return nil, nil
+		}
+		events, err := s.next(ctx, from)
+		ended = len(events) < least
+		return events, err
+	}, take)
+}
+
+// Ahead gives the pages that next reads to take, in order, until one is empty. While one is taken, the next is read.
+func Ahead[E any](ctx context.Context, next func(context.Context) ([]E, error), take func([]E) error) (err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	pages := make(chan []E)
+	var unread error
+	go func() {
+		defer close(pages)
+		for {
+			var events []E
+			if events, unread = next(ctx); unread != nil || len(events) == 0 {
+				return
+			}
+			select {
+			case pages <- events:
+			case <-ctx.Done():
+				unread = ctx.Err()
+				return
+			}
+		}
+	}()
+	for events := range pages {
+		if err == nil {
+			err = take(events)
+		}
+		if err != nil {
+			stop() // and wait for the reader
+		}
+	}
+	return cmp.Or(err, unread)
 }
 
 // Length is how many events Walk will read, to show progress.
@@ -202,21 +236,18 @@ func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	return max(0, n-max(0, s.After)), nil
 }
 
-// next gives the next events to take and says how many there were.
-func (s *Reader) next(ctx context.Context, from Querier, take func([]audit.Event) error) (int, error) {
+// next reads the next events with the texts that they name.
+func (s *Reader) next(ctx context.Context, from Querier) ([]audit.Event, error) {
 	events, err := readRows(ctx, from, s.Shard, s.Organization, s.After, page, scanRow)
 	if err != nil || len(events) == 0 {
-		return 0, err
-	}
-	if err := s.addTexts(ctx, from, events); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if last := &events[len(events)-1]; s.Organization.IsZero() {
 		s.After = last.Position
 	} else {
 		s.After = last.Sequence
 	}
-	return len(events), take(events)
+	return events, s.addTexts(ctx, from, events)
 }
 
 // scanRow reads a row whatever it holds; a fault says what of it no event can have.

@@ -33,16 +33,32 @@ var (
 type Reader struct {
 	Pool *pgxpool.Pool // of its own, so that waiting for the tree's tables delays no other reader
 
+	// Fresh is for how long the published tree that was read last may stand for the newest in a proof: it holds whatever
+	// it held then. 0 means that every proof is of the newest.
+	Fresh time.Duration
+
 	questions eventstore.Batcher[struct{}, *leafQuestion] // about all shards: the tree is one
 	limit     time.Duration                               // of a batch of them; 0 means lookTimeout
 
 	mu    sync.Mutex
 	size  int64 // of the published tree that was seen last
 	tiles knownTiles
+	runs  []run // within that tree, by shard and first position; the newest may be longer by now
+	last  lastTree
 }
 
-// mostKnown is how many tiles are remembered, of up to 16 KiB each: 16 MiB.
-const mostKnown = 1024
+// lastTree is a published tree that was read, with the right edge of its proofs.
+type lastTree struct {
+	head *checkpoint
+	row  []perfect
+	at   time.Time // before it was read
+}
+
+// mostKnown is how many tiles are remembered, of up to 16 KiB each: 16 MiB; mostRuns is how many runs, of 32 bytes.
+const (
+	mostKnown = 1024
+	mostRuns  = 1 << 14
+)
 
 // readHead reads the checkpoint with the cosignatures of its size.
 const readHead = `SELECT c.size, c.root, c.note || coalesce((SELECT string_agg(w.signature, '' ORDER BY w.witness) FROM transparency_cosignatures w WHERE w.size = c.size), '')
@@ -86,6 +102,7 @@ func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 	if wanted.W > at.width(head.size) {
 		return nil, ErrNoTile
 	}
+	r.published(head.size)
 	found, err := r.read(ctx, head.size, []tile{at})
 	if err != nil {
 		return nil, err
@@ -103,10 +120,6 @@ func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles
 	found := make(knownTiles, len(tiles))
 	var missing []tile
 	r.mu.Lock()
-	if size < r.size {
-		r.tiles = nil
-	}
-	r.size = size
 	for _, at := range tiles {
 		if known := r.tiles[at]; known != nil && len(known[0]) >= at.width(size)*tlog.HashSize {
 			found[at] = known
@@ -141,7 +154,91 @@ func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles
 func (r *Reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tiles = nil
+	r.tiles, r.runs, r.last = nil, nil, lastTree{}
+}
+
+// published takes in the size of the published tree. A tree that became smaller is another one, of which nothing is
+// known.
+func (r *Reader) published(size int64) (another bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if another = size < r.size; another {
+		r.tiles, r.runs, r.last = nil, nil, lastTree{}
+	}
+	r.size = size
+	return another
+}
+
+// atOnce answers a question from memory, where the tree that was read last is fresh enough and all else is known.
+func (r *Reader) atOnce(q *leafQuestion) bool {
+	if r.Fresh == 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last.head == nil || time.Since(r.last.at) > r.Fresh {
+		return false
+	}
+	var known bool
+	if q.index, known = r.recall(q.shard, q.position); !known || q.index >= r.last.head.size {
+		return false
+	}
+	q.head, q.prover = r.last.head, &prover{tiles: knownTiles{}, row: r.last.row}
+	for _, at := range proofTiles(q.index, q.head.size) {
+		tile := r.tiles[at]
+		if tile == nil || len(tile[0]) < at.width(q.head.size)*tlog.HashSize {
+			return false
+		}
+		q.prover.tiles[at] = tile
+	}
+	return true
+}
+
+// recall finds the leaf of a position among the known runs. The caller holds the lock.
+func (r *Reader) recall(shard domain.Shard, position int64) (index int64, known bool) {
+	i, begins := slices.BinarySearchFunc(r.runs, run{shard: shard, firstPosition: position}, run.compare)
+	if !begins {
+		i--
+	}
+	if i < 0 || r.runs[i].shard != shard || position >= r.runs[i].firstPosition+r.runs[i].leaves {
+		return notFound, false
+	}
+	return r.runs[i].firstLeaf + position - r.runs[i].firstPosition, true
+}
+
+// remember adds runs of the tree of a size, as far as they are within it.
+func (r *Reader) remember(found []run, size int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if size != r.size {
+		return // another tree was seen meanwhile
+	}
+	for _, one := range found {
+		if one.leaves = min(one.leaves, size-one.firstLeaf); one.leaves <= 0 {
+			continue
+		}
+		if len(r.runs) == mostRuns {
+			r.runs = nil
+		}
+		i, begins := slices.BinarySearchFunc(r.runs, one, run.compare)
+		if !begins {
+			r.runs = slices.Insert(r.runs, i, one)
+		}
+		r.runs[i] = one
+	}
+}
+
+// keep takes a tree as the one that was read last.
+func (r *Reader) keep(p lastTree) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.head.size == r.size && p.at.After(r.last.at) {
+		r.last = p
+	}
+}
+
+func (a run) compare(b run) int {
+	return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.firstPosition, b.firstPosition))
 }
 
 // Status is how far the log has come.
@@ -203,8 +300,11 @@ func signedBy(text string) string {
 // may be ErrNotIntegrated.
 func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (*evidence.Inclusion, error) {
 	q := &leafQuestion{shard: shard, position: position}
-	if err := r.questions.Ask(ctx, struct{}{}, q, r.look); err != nil {
-		return nil, fmt.Errorf("look for a leaf: %w", err)
+	if !r.atOnce(q) {
+		*q = leafQuestion{shard: shard, position: position}
+		if err := r.questions.Ask(ctx, struct{}{}, q, r.look); err != nil {
+			return nil, fmt.Errorf("look for a leaf: %w", err)
+		}
 	}
 	if q.err != nil {
 		return nil, q.err
@@ -218,11 +318,19 @@ func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int
 		return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d: the tree or the log was changed: %w", q.index, position, shard, err)
 	}
 	inclusion := &evidence.Inclusion{Leaf: string(leaf), LeafIndex: q.index, TreeSize: q.head.size, Hashes: make([]string, len(proof)), Checkpoint: q.head.note}
-	for i, hash := range proof {
-		inclusion.Hashes[i] = base64.StdEncoding.EncodeToString(hash[:])
+	room := make([]byte, 0, hashText*len(proof))
+	for _, hash := range proof {
+		room = base64.StdEncoding.AppendEncode(room, hash[:])
+	}
+	all := string(room)
+	for i := range inclusion.Hashes {
+		inclusion.Hashes[i] = all[i*hashText:][:hashText]
 	}
 	return inclusion, nil
 }
+
+// hashText is how long a hash is in base64.
+const hashText = (tlog.HashSize + 2) / 3 * 4
 
 // leafQuestion asks which leaf an event is, and for what the proof of it needs.
 type leafQuestion struct {
@@ -252,7 +360,7 @@ func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
 
 // findLeaves: the run that holds a position, if any does, is the last that begins before it. The tree's tables have no
 // shards: on Citus they stand on one node.
-const findLeaves = `SELECT n.place, r.first_leaf + n.position - r.first_position
+const findLeaves = `SELECT n.place, r.first_leaf, r.first_position, r.leaves
 	FROM unnest($1::int[], $2::int[], $3::bigint[]) AS n(place, from_shard, position)
 	JOIN LATERAL (SELECT first_leaf, first_position, leaves FROM transparency_runs
 		WHERE from_shard = n.from_shard AND first_position <= n.position ORDER BY first_position DESC LIMIT 1) r ON n.position < r.first_position + r.leaves`
@@ -260,21 +368,33 @@ const findLeaves = `SELECT n.place, r.first_leaf + n.position - r.first_position
 const notFound = -1
 
 func (r *Reader) find(ctx context.Context, batch []*leafQuestion) error {
-	places, shards, positions := make([]int32, len(batch)), make([]int32, len(batch)), make([]int64, len(batch))
+	var places, shards []int32
+	var positions []int64
+	sent := time.Now()
+	r.mu.Lock()
 	for i, q := range batch {
-		places[i], shards[i], positions[i], q.index = int32(i), int32(q.shard), q.position, notFound
+		var known bool
+		if q.index, known = r.recall(q.shard, q.position); !known {
+			places, shards, positions = append(places, int32(i)), append(shards, int32(q.shard)), append(positions, q.position)
+		}
 	}
+	r.mu.Unlock()
 	var head checkpoint
+	var found []run
 	b := &pgx.Batch{}
-	b.Queue(findLeaves, places, shards, positions).Query(func(rows pgx.Rows) error {
-		var place int32
-		var index int64
-		_, err := pgx.ForEachRow(rows, []any{&place, &index}, func() error {
-			batch[place].index = index
-			return nil
+	if len(places) > 0 {
+		b.Queue(findLeaves, places, shards, positions).Query(func(rows pgx.Rows) error {
+			var place int32
+			var one run
+			_, err := pgx.ForEachRow(rows, []any{&place, &one.firstLeaf, &one.firstPosition, &one.leaves}, func() error {
+				q := batch[place]
+				q.index, one.shard = one.firstLeaf+q.position-one.firstPosition, q.shard
+				found = append(found, one)
+				return nil
+			})
+			return err
 		})
-		return err
-	})
+	}
 	b.Queue(readHead).QueryRow(func(row pgx.Row) (err error) {
 		head, err = scanHead(row)
 		return err
@@ -284,6 +404,10 @@ func (r *Reader) find(ctx context.Context, batch []*leafQuestion) error {
 	} else if err != nil {
 		return fmt.Errorf("look for leaves: %w", err)
 	}
+	if r.published(head.size) && len(places) < len(batch) {
+		return r.find(ctx, batch) // what was remembered is of another tree
+	}
+	r.remember(found, head.size)
 	wanted := map[tile]bool{}
 	for _, q := range batch {
 		if q.index == notFound || q.index >= head.size {
@@ -300,6 +424,9 @@ func (r *Reader) find(ctx context.Context, batch []*leafQuestion) error {
 		return err
 	}
 	prover, err := newProver(head.size, known)
+	if err == nil {
+		r.keep(lastTree{&head, prover.row, sent})
+	}
 	for _, q := range batch {
 		if q.head != nil {
 			q.prover, q.err = prover, err

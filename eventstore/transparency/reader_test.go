@@ -191,6 +191,39 @@ func TestSmallerTree(t *testing.T) {
 	}
 }
 
+// TestFreshTree: a tree that is fresh enough proves what it holds without being read again; what it lacks is looked for
+// in the newest, which then proves the rest too.
+func TestFreshTree(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	ctx, reader := context.Background(), &Reader{Pool: l.Pool, Fresh: time.Hour}
+	size := func(e domain.Event) int64 {
+		i, err := reader.Inclusion(ctx, e.Shard, e.Position, e.Leaf())
+		check(t, err)
+		return i.TreeSize
+	}
+	process(t, l, signer).turned(t)
+	first := l.Events(t, 1)[0]
+	before := size(first)
+	register(t, l, o, 0, 3)
+	process(t, l, signer).turned(t)
+	events := l.Events(t, 1)
+	if got := size(first); got != before {
+		t.Errorf("the tree of %d leaves was read anew: %d", before, got)
+	}
+	if got := size(events[len(events)-1]); got != before+3 {
+		t.Errorf("a new leaf is proven in a tree of %d leaves, not %d", got, before+3)
+	}
+	if got := size(first); got != before+3 {
+		t.Errorf("the tree of %d leaves was forgotten: %d", before+3, got)
+	}
+	reader.Fresh = 0
+	exec(t, owner(t, l), "DELETE FROM transparency_checkpoint")
+	if _, err := reader.Inclusion(ctx, 1, first.Position, first.Leaf()); !errors.Is(err, ErrNotIntegrated) {
+		t.Errorf("without a checkpoint: %v", err)
+	}
+}
+
 // TestLeavesAreLookedUp: without statistics too a leaf is found by the index of its position.
 func TestLeavesAreLookedUp(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")

@@ -161,14 +161,21 @@ func (k knownTiles) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 // hash answers that of the complete subtree n of a level.
 func (k knownTiles) hash(level int, n int64) (hash tlog.Hash, err error) {
 	at, level, n := locate(level, n)
-	var hashes []byte
-	if tile := k[at]; tile != nil {
-		hashes = tile[level]
+	return knownTile{at, k[at]}.hash(level, n)
+}
+
+// knownTile is one of knownTiles; nil where it is missing.
+type knownTile struct {
+	at tile
+	*subtrees
+}
+
+// hash answers that of the complete subtree n of a level, both counted in the tile.
+func (k knownTile) hash(level int, n int64) (hash tlog.Hash, err error) {
+	if k.subtrees == nil || int64(len(k.subtrees[level])) < (n+1)*tlog.HashSize {
+		return hash, fmt.Errorf("tile %d/%d of the tree is missing, or lacks hashes", k.at.level, k.at.n)
 	}
-	if int64(len(hashes)) < (n+1)*tlog.HashSize {
-		return hash, fmt.Errorf("tile %d/%d of the tree is missing, or lacks hashes", at.level, at.n)
-	}
-	return tlog.Hash(hashes[n*tlog.HashSize:][:tlog.HashSize]), nil
+	return tlog.Hash(k.subtrees[level][n*tlog.HashSize:][:tlog.HashSize]), nil
 }
 
 // prover makes proofs of inclusion in the tree of a size, as tlog.ProveRecord does. A tree is a row of complete
@@ -214,8 +221,13 @@ func (p *prover) prove(leaf int64) (tlog.RecordProof, error) {
 		i--
 	}
 	proof := make(tlog.RecordProof, 0, p.row[i].level+len(p.row))
+	var in knownTile
 	for level := range p.row[i].level {
-		sibling, err := p.tiles.hash(level, leaf>>level^1)
+		at, within, n := locate(level, leaf>>level^1)
+		if level == 0 || at != in.at {
+			in = knownTile{at, p.tiles[at]}
+		}
+		sibling, err := in.hash(within, n)
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"unicode/utf8"
+
+	"integrityledger/domain/evidence"
 )
 
 // Appender is an answer of a busy route, which writes itself: byte for byte what encoding/json writes of it without
@@ -102,14 +105,86 @@ func (c Comparison) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendString leaves whatever needs an escape to encoding/json.
-func appendString[S ~string](dst []byte, s S) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
-			return appendValue(dst, string(s))
-		}
+// AppendJSON implements Appender.
+func (e Evidence) AppendJSON(dst []byte) []byte {
+	dst = appendString(append(dst, `{"contract":`...), e.Contract)
+	dst = appendSigned(append(dst, ','), &e.Signed)
+	if r := e.References; r != nil {
+		dst = appendString(append(dst, `,"references":{"companyReference":`...), r.CompanyReference)
+		dst = appendString(append(dst, `,"source":`...), r.Source)
+		dst = appendString(append(dst, `,"documentReference":`...), r.DocumentReference)
+		dst = strconv.AppendInt(append(dst, `,"version":`...), r.Version, 10)
+		dst = append(appendString(append(dst, `,"salt":`...), r.Salt), '}')
 	}
-	return append(append(append(dst, '"'), s...), '"')
+	if e.StatusObservation != nil {
+		dst = append(appendSigned(append(dst, `,"statusObservation":{`...), e.StatusObservation), '}')
+	}
+	if e.StatusAsOf != nil {
+		dst = append(appendSigned(append(dst, `,"statusAsOf":{`...), e.StatusAsOf), '}')
+	}
+	if i := e.Inclusion; i != nil {
+		dst = appendString(append(dst, `,"inclusion":{"leaf":`...), i.Leaf)
+		dst = strconv.AppendInt(append(dst, `,"leafIndex":`...), i.LeafIndex, 10)
+		dst = strconv.AppendInt(append(dst, `,"treeSize":`...), i.TreeSize, 10)
+		dst = appendStrings(append(dst, `,"hashes":`...), i.Hashes)
+		dst = append(appendString(append(dst, `,"checkpoint":`...), i.Checkpoint), '}')
+	}
+	return append(dst, '}')
+}
+
+// appendSigned appends what stands between the braces.
+func appendSigned(dst []byte, s *evidence.Signed) []byte {
+	dst = appendString(append(dst, `"payload":`...), s.Payload)
+	dst = appendString(append(dst, `,"signature":`...), s.Signature)
+	dst = appendString(append(dst, `,"keyId":`...), s.KeyID)
+	dst = appendString(append(dst, `,"publicKeyJwk":{"kty":`...), s.JWK.Kty)
+	dst = appendString(append(dst, `,"crv":`...), s.JWK.Crv)
+	dst = appendString(append(dst, `,"x":`...), s.JWK.X)
+	return appendString(append(dst, `},"fingerprintSha256":`...), s.FingerprintSHA256)
+}
+
+func appendStrings(dst []byte, list []string) []byte {
+	if list == nil {
+		return append(dst, "null"...)
+	}
+	dst = append(dst, '[')
+	for i, s := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(dst, s)
+	}
+	return append(dst, ']')
+}
+
+// appendString leaves what is not ASCII, and most controls, to appendText.
+func appendString[S ~string](dst []byte, s S) []byte {
+	before, from := len(dst), 0
+	dst = append(dst, '"')
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\' {
+			continue
+		}
+		switch c {
+		case '"', '\\':
+		case '\n':
+			c = 'n'
+		default:
+			return appendText(dst[:before], string(s))
+		}
+		dst = append(append(dst, s[from:i]...), '\\', c)
+		from = i + 1
+	}
+	return append(append(dst, s[from:]...), '"')
+}
+
+// appendText leaves to encoding/json what RFC 8785 writes otherwise: invalid UTF-8, and the line ends of Unicode.
+func appendText(dst []byte, s string) []byte {
+	if !utf8.ValidString(s) || strings.Contains(s, "\u2028") || strings.Contains(s, "\u2029") {
+		return appendValue(dst, s)
+	}
+	return evidence.AppendString(dst, s)
 }
 
 func appendStringOrNull[S ~string](dst []byte, s *S) []byte {

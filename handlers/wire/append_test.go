@@ -81,6 +81,7 @@ func TestAppendedIsEncoded(t *testing.T) {
 	encodes[Registration](t)
 	encodes[Comparison](t)
 	encodes[Batch](t)
+	encodes[Evidence](t)
 }
 
 func FuzzAppendString(f *testing.F) {

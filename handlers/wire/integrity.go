@@ -211,6 +211,9 @@ type Comparison struct {
 	LimitsURL  string           `json:"limitsUrl"`
 }
 
+// Evidence answers receipts and exports, without an Envelope around it.
+type Evidence struct{ evidence.Envelope }
+
 // Company is an integration partition of an organization, no verified entity.
 type Company struct {
 	ID        string `json:"id"`

@@ -113,8 +113,7 @@ type evidenceQuestion struct {
 	id     domain.PublicID
 	access domain.Access
 
-	evidence Evidence
-	found    bool
+	evidence *Evidence // nil: nothing was found
 	err      error
 }
 
@@ -138,29 +137,33 @@ const loadComparisons = `SELECT n.place, e.data, i.version, i.revoked_at, d.high
 	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`
 
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
-func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (Evidence, error) {
+func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
-	return q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.ErrUnknownRecord)
+	e, err := q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.ErrUnknownRecord)
+	if err == nil {
+		e.Record, _ = domain.ReadSignedRecord(e.Event.Data)
+	}
+	return e, err
 }
 
 // Comparison reads a registration, or that there is only a reservation, for any holder of its public id. Concurrent
 // comparisons of a shard share a round trip.
-func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (Evidence, error) {
+func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (*Evidence, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.known(shard) {
-		return Evidence{}, ErrUnknownPublicID
+		return nil, ErrUnknownPublicID
 	}
 	q := &evidenceQuestion{id: id}
 	return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), ErrUnknownPublicID)
 }
 
 // answer is the answer of a question that was asked; before that, nothing of it may be read.
-func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (Evidence, error) {
+func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (*Evidence, error) {
 	switch {
 	case asking != nil:
-		return Evidence{}, statement.Failed("read evidence", asking)
-	case q.err == nil && !q.found:
-		return Evidence{}, unknown
+		return nil, statement.Failed("read evidence", asking)
+	case q.err == nil && q.evidence == nil:
+		return nil, unknown
 	}
 	return q.evidence, q.err
 }
@@ -169,48 +172,42 @@ func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (Evidence
 var ErrUnknownPublicID = domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
 
 func (s *Store) compare(shard domain.Shard, batch []*evidenceQuestion) {
-	answerBatch(s.Public, batch, func(row pgx.CollectableRow) (int, Evidence, error) { return scanEvidence(row) }, loadComparisons, shard)
+	answerBatch(s.Public, batch, func(*Evidence) []any { return nil }, loadComparisons, shard)
 }
 
 func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
-	answerBatch(s.Pool, batch, func(row pgx.CollectableRow) (int, Evidence, error) {
-		var receivedAt time.Time
-		var sequence int64
-		r := domain.Event{Shard: shard}
+	answerBatch(s.Pool, batch, func(e *Evidence) []any {
+		r := &e.Event
 		// If the event of a registration is missing, its evidence verifies as nothing.
-		place, e, err := scanEvidence(row, &receivedAt, &sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
-			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce)
-		r.Data = e.Event.Data
-		e.Event, e.ReceivedAt, e.Sequence = r, receivedAt, sequence
-		e.Record, _ = domain.ReadSignedRecord(r.Data)
-		return place, e, err
+		return []any{&e.ReceivedAt, &e.Sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
+			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce}
 	}, loadEvidence, shard,
 		statement.Column(batch, func(q *evidenceQuestion) domain.KeyID { return q.access.Key }),
 		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
 }
 
-// answerBatch asks about a batch, whose public ids are the first argument after the shard.
-func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, scan func(pgx.CollectableRow) (int, Evidence, error), sql string, shard domain.Shard, more ...any) {
+// answerBatch asks about a batch, whose public ids are the first argument after the shard. A row has the columns of a
+// comparison, then those of more. One row is scanned over and over, and what it says copied.
+func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, more func(*Evidence) []any, sql string, shard domain.Shard, args ...any) {
+	var place int
+	var e Evidence
+	var d domain.Document
+	var i domain.Version
+	targets := append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending}, more(&e)...)
 	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
 	_, err := statement.All(context.Background(), from, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
-		place, e, err := scan(row)
+		e, i = Evidence{}, domain.Version{Document: &d}
+		err := row.Scan(targets...)
 		if err == nil {
-			batch[place-1].evidence, batch[place-1].found = e, true
+			e.Event.Shard, e.Status = shard, i.Status()
+			answer := e
+			batch[place-1].evidence = &answer
 		}
 		return struct{}{}, err
-	}, sql, append([]any{shard, ids}, more...)...)
+	}, sql, append([]any{shard, ids}, args...)...)
 	for _, q := range batch {
 		q.err = err
 	}
-}
-
-// scanEvidence reads a row of a comparison and the place of its question, then more targets.
-func scanEvidence(row pgx.CollectableRow, more ...any) (place int, e Evidence, err error) {
-	var d domain.Document
-	i := domain.Version{Document: &d}
-	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &i.RevokedAt, &d.Highest, &e.Pending}, more...)...)
-	e.Status = i.Status()
-	return place, e, err
 }
 
 // Moment is a moment of an organization's history: a sequence, or where that is 0 a time.
@@ -273,7 +270,7 @@ const loadAsOf = `SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred
 // EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to
 // then, which never change, so the answer never changes. The caller must refuse a time that is not past: events at it
 // may still be committed.
-func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.PublicID, at Moment) (stored Evidence, then AsOf, err error) {
+func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.PublicID, at Moment) (stored *Evidence, then AsOf, err error) {
 	if stored, err = s.Evidence(ctx, a, id); err != nil {
 		return stored, then, err
 	}

@@ -189,20 +189,21 @@ type LineText struct {
 	Body *string       `json:"body"`
 }
 
-// appendLine writes an event, with the line feed.
-func appendLine(dst *bytes.Buffer, e *audit.Event, texts bool) error {
+// line writes an event, with the line feed.
+func line(e *audit.Event, texts bool) ([]byte, error) {
 	l := Line{Event: View(&e.Event), Texts: []LineText{}}
 	if texts {
 		for _, t := range e.Stored {
 			l.Texts = append(l.Texts, LineText{ID: t.ID, Salt: base64.RawURLEncoding.EncodeToString(t.Salt), Body: t.Body})
 		}
 	}
-	encoder := json.NewEncoder(dst)
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(l); err != nil {
-		return fmt.Errorf("event of sequence %d: %w", e.Sequence, err)
+		return nil, fmt.Errorf("event of sequence %d: %w", e.Sequence, err)
 	}
-	return nil
+	return b.Bytes(), nil
 }
 
 // readLine reads an event, with its line feed. One event has one spelling: a line in which
@@ -221,8 +222,8 @@ func readLine(text []byte, organization domain.OrganizationID, sequence int64) a
 		err = l.event(&e)
 	}
 	if err == nil {
-		var again bytes.Buffer
-		if err = appendLine(&again, &e, true); err == nil && !bytes.Equal(again.Bytes(), text) {
+		var again []byte
+		if again, err = line(&e, true); err == nil && !bytes.Equal(again, text) {
 			err = errors.New("it is not as integrity export writes it")
 		}
 	}

@@ -32,7 +32,8 @@ type Writer struct {
 	manifest Manifest
 	head     [sha256.Size]byte
 	last     [sha256.Size]byte // hash of the last event
-	pending  []audit.Event
+	text     bytes.Buffer      // of the next segment
+	pending  int               // events in text
 	config   Config
 	begun    bool
 }
@@ -149,7 +150,9 @@ func (w *Writer) resume() error {
 }
 
 // Last is the sequence of the last event in the bundle, and its hash; 0 for none.
-func (w *Writer) Last() (sequence int64, hash [sha256.Size]byte) { return w.manifest.Events, w.last }
+func (w *Writer) Last() (sequence int64, hash [sha256.Size]byte) {
+	return w.manifest.Events + int64(w.pending), w.last
+}
 
 // Append adds the next events. Each must prove its hash: a bundle is made of history
 // that is sound, and integrity audit says what is not.
@@ -157,18 +160,24 @@ func (w *Writer) Append(events []audit.Event) error {
 	if err := w.begin(); err != nil {
 		return err
 	}
-	next := w.manifest.Events + int64(len(w.pending)) + 1
-	for i := range events {
-		if err := sound(&events[i], next+int64(i)); err != nil {
-			return err
+	last, _ := w.Last()
+	lines, errs := make([][]byte, len(events)), make([]error, len(events))
+	audit.Spread(len(events), func(i int) {
+		if errs[i] = sound(&events[i], last+1+int64(i)); errs[i] == nil {
+			lines[i], errs[i] = line(&events[i], w.manifest.Texts)
 		}
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return err
 	}
-	w.pending = append(w.pending, events...)
-	for len(w.pending) >= w.config.SegmentEvents {
-		if err := w.segment(w.pending[:w.config.SegmentEvents]); err != nil {
-			return err
+	for i := range events {
+		w.text.Write(lines[i])
+		w.last, w.head = events[i].Hash, audit.Head(w.head, events[i].Hash)
+		if w.pending++; w.pending == w.config.SegmentEvents {
+			if err := w.segment(); err != nil {
+				return err
+			}
 		}
-		w.pending = append([]audit.Event(nil), w.pending[w.config.SegmentEvents:]...)
 	}
 	return nil
 }
@@ -205,23 +214,19 @@ func sound(e *audit.Event, sequence int64) error {
 	return nil
 }
 
-// segment writes events as one file, then the manifest that names it.
-func (w *Writer) segment(events []audit.Event) error {
-	var text bytes.Buffer
-	for i := range events {
-		if err := appendLine(&text, &events[i], w.manifest.Texts); err != nil {
-			return err
-		}
-		w.last, w.head = events[i].Hash, audit.Head(w.head, events[i].Hash)
-	}
-	first, last := events[0].Sequence, events[len(events)-1].Sequence
+// segment writes what is pending as one file, then the manifest that names it.
+func (w *Writer) segment() error {
+	first := w.manifest.Events + 1
+	last, _ := w.Last()
 	s := Segment{
-		File:  describe(fmt.Sprintf("%s/%012d.ndjson", eventsDir, first), text.Bytes()),
+		File:  describe(fmt.Sprintf("%s/%012d.ndjson", eventsDir, first), w.text.Bytes()),
 		First: first, Last: last, HistorySHA256: hex.EncodeToString(w.head[:]),
 	}
-	if err := w.config.Replace(filepath.Join(w.dir, filepath.FromSlash(s.File.File)), text.Bytes()); err != nil {
+	if err := w.config.Replace(filepath.Join(w.dir, filepath.FromSlash(s.File.File)), w.text.Bytes()); err != nil {
 		return err
 	}
+	w.text.Reset()
+	w.pending = 0
 	w.manifest.Segments = append(w.manifest.Segments, s)
 	w.manifest.Events, w.manifest.HistorySHA256 = last, s.HistorySHA256
 	return w.writeManifest()
@@ -232,11 +237,10 @@ func (w *Writer) Close() (Manifest, error) {
 	if err := w.begin(); err != nil {
 		return w.manifest, err
 	}
-	if len(w.pending) > 0 {
-		if err := w.segment(w.pending); err != nil {
+	if w.pending > 0 {
+		if err := w.segment(); err != nil {
 			return w.manifest, err
 		}
-		w.pending = nil
 	}
 	w.manifest.Complete = true
 	return w.manifest, w.writeManifest()

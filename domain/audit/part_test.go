@@ -1,0 +1,58 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/binary"
+	"reflect"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+)
+
+// TestAside: what is set aside by hand is what encoding/binary writes, and comes back as it was.
+func TestAside(t *testing.T) {
+	now := time.UnixMicro(1_790_000_000_123_456).UTC()
+	c := claimed{[16]byte{1}, [16]byte{2}, domain.NewOrganizationID(now, 3), -4, domain.NewID[domain.EventID](now)}
+	want, err := binary.Append(nil, binary.BigEndian, c)
+	if got := c.append(nil); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%x, want %x, %v", got, want, err)
+	}
+	if got, err := readClaimed(bytes.NewReader(want)); err != nil || got != c {
+		t.Errorf("%+v, want %+v, %v", got, c, err)
+	}
+	body := &domain.RecordSupersededBody{DocumentID: domain.NewID[domain.DocumentID](now), Version: 1, ByVersion: 2}
+	e := Event{Event: domain.Event{
+		Organization: c.Organization, ID: c.ID, Company: domain.NewID[domain.CompanyID](now), Sequence: 5, Position: -6, OccurredAt: now, Shard: 65535, V: 1,
+		Type: domain.RecordSuperseded, Subject: "subject", Body: body,
+	}}
+	if e.Data, err = e.Canonical(); err != nil {
+		t.Fatal(err)
+	}
+	want, err = binary.Append([]byte{asideEvent}, binary.BigEndian, struct {
+		Organization                   domain.OrganizationID
+		ID                             domain.EventID
+		Company                        domain.CompanyID
+		Sequence, Position, OccurredAt int64
+		Shard                          domain.Shard
+		V                              int16
+		Lengths                        [4]uint32
+	}{e.Organization, e.ID, e.Company, e.Sequence, e.Position, now.UnixMicro(), e.Shard, e.V, [4]uint32{uint32(len(e.Type)), 7, 11, uint32(len(e.Data))}})
+	want = append(append(want, string(e.Type)+"subject"+"certificate"...), e.Data...)
+	got := appendAside(nil, &e, "certificate")
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%x, want %x, %v", got, want, err)
+	}
+	back, certificate, err := readAside(bytes.NewReader(got[1:]))
+	if err != nil || certificate != "certificate" || !reflect.DeepEqual(back, e) {
+		t.Errorf("%+v, want %+v, %v", back, e, err)
+	}
+	for cut := range len(got) - 1 {
+		if _, _, err := readAside(bytes.NewReader(got[1 : 1+cut])); err == nil {
+			t.Fatalf("%d bytes of %d were read", cut, len(got)-1)
+		}
+	}
+	if _, err := readClaimed(bytes.NewReader(c.append(nil)[:claimedSize-1])); err == nil {
+		t.Error("a part of a claim was read")
+	}
+}
