@@ -67,6 +67,7 @@ const takeRows = `WITH taken AS (
 // claim takes due rows of up to destinationsPerClaim destinations, each as many as it has room for, and begins to send
 // them. more asks for another call at once.
 func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
+	s.empty = false
 	if s.held.Load() >= maxHeld {
 		return false, nil
 	}
@@ -78,7 +79,6 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
 	defer cancel()
 	now := s.Now().UTC().Truncate(time.Microsecond)
-	s.empty = false
 	found, err := s.findDue(ctx, now)
 	if err != nil {
 		return false, err

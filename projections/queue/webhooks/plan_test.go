@@ -66,7 +66,8 @@ func TestResultsLookUpKeys(t *testing.T) {
 	}
 }
 
-// A worker looks less often only where no delivery is left: one that becomes due later keeps it at its pace.
+// A worker looks less often only where it has seen that no delivery is left: one that becomes due later keeps it at its pace,
+// and so does a process that holds all it may and does not look.
 func TestDeliveriesToComeKeepTheWorkerAwake(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
@@ -96,5 +97,10 @@ func TestDeliveriesToComeKeepTheWorkerAwake(t *testing.T) {
 		if more, err := s.claim(ctx); more || err != nil || s.empty != c.empty {
 			t.Errorf("after %.6s: empty %t, more %t, %v", c.change, s.empty, more, err)
 		}
+	}
+	s.empty = true
+	s.held.Store(maxHeld)
+	if _, err := s.claim(ctx); err != nil || s.empty {
+		t.Errorf("a worker that holds all it may, and has not looked: empty %t, %v", s.empty, err)
 	}
 }

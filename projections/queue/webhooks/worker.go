@@ -86,8 +86,8 @@ func New(c Config) (*Worker, error) {
 }
 
 // Wake says that there may be something to send in a shard. It never waits. The process that has queued a delivery wakes
-// its own worker after the commit. What it does not come to send, because it dies, another finds with its look every
-// second; so nobody else need know of a delivery.
+// its own worker after the commit. What it does not come to send, because it dies, another finds with its next look, some
+// four seconds later at most; so nobody else need know of a delivery.
 func (w *Worker) Wake(shard domain.Shard) {
 	if int(shard) < len(w.shards) {
 		w.shards[shard].claims.Wake(shard)
