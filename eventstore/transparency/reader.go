@@ -299,6 +299,16 @@ func signedBy(text string) string {
 // the published tree. The proof is checked before it is answered. Concurrent questions share a round trip. The error
 // may be ErrNotIntegrated.
 func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (*evidence.Inclusion, error) {
+	inclusion, err := r.include(ctx, shard, position, leaf)
+	if errors.Is(err, errChanged) {
+		return r.include(ctx, shard, position, leaf) // what was remembered, as of a tree before a restore, is forgotten
+	}
+	return inclusion, err
+}
+
+var errChanged = errors.New("the tree or the log was changed")
+
+func (r *Reader) include(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (*evidence.Inclusion, error) {
 	q := &leafQuestion{shard: shard, position: position}
 	if !r.atOnce(q) {
 		*q = leafQuestion{shard: shard, position: position}
@@ -315,7 +325,7 @@ func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int
 	}
 	if err := tlog.CheckRecord(proof, q.head.size, q.head.root, q.index, domain.LeafHash(leaf)); err != nil {
 		r.forget()
-		return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d: the tree or the log was changed: %w", q.index, position, shard, err)
+		return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d: %w: %w", q.index, position, shard, errChanged, err)
 	}
 	inclusion := &evidence.Inclusion{Leaf: string(leaf), LeafIndex: q.index, TreeSize: q.head.size, Hashes: make([]string, len(proof)), Checkpoint: q.head.note}
 	room := make([]byte, 0, hashText*len(proof))

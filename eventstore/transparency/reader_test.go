@@ -224,6 +224,22 @@ func TestFreshTree(t *testing.T) {
 	}
 }
 
+// TestForkedTree: what is remembered of another tree of the same size, as before a restore, costs no proof.
+func TestForkedTree(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 3)
+	process(t, l, signer).turned(t)
+	first := l.Events(t, 1)[0]
+	for _, fresh := range []time.Duration{0, time.Hour} {
+		reader := &Reader{Pool: l.Pool, Fresh: fresh}
+		_, err := reader.Inclusion(context.Background(), 1, first.Position, first.Leaf())
+		check(t, err)
+		reader.runs[0].firstLeaf++
+		_, err = reader.Inclusion(context.Background(), 1, first.Position, first.Leaf())
+		check(t, err)
+	}
+}
+
 // TestLeavesAreLookedUp: without statistics too a leaf is found by the index of its position.
 func TestLeavesAreLookedUp(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
