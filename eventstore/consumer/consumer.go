@@ -97,6 +97,9 @@ const (
 	mostPause = 30 * time.Second
 	// mostQuiet is how often the pause between two looks that nobody has asked for, and that find nothing, is doubled.
 	mostQuiet = 2
+	// unwoken is for how long the pause is not doubled after such a look has found a page: another process may have no
+	// such consumer, or one that fails, and leave its work to this one.
+	unwoken = 10 * time.Minute
 )
 
 // Consumer works on its sources, each event at least once and in order. Of all processes that run a consumer of the
@@ -265,8 +268,10 @@ type topic struct {
 	handled  bool       // what follows is the result of a page
 	progress Progress
 	err      error
-	failures int // in a row
-	quiet    int // looks in a row that nobody has asked for and that found nothing
+	failures int       // in a row
+	quiet    int       // looks in a row that nobody has asked for and that found nothing
+	unasked  bool      // nobody has asked for the look under way
+	found    time.Time // when such a look has last found a page
 }
 
 // errForgotten: the row is behind what was advanced. The commit failed, which the library only logs, or the database
@@ -348,17 +353,20 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 		return 0
 	}
 	t.failures = 0
-	if advanced && t.progress.More {
-		return 0
-	}
 	if advanced {
-		t.quiet = 0
+		if t.quiet = 0; t.unasked {
+			t.found = time.Now()
+		}
+		t.unasked = false
+		if t.progress.More {
+			return 0
+		}
 		pause(t.stopped, t.hastened, t.consumer.Gather)
 		pause(t.stopped, t.woken, max(0, linger-t.consumer.Gather))
 		return 0
 	}
 	pause(t.stopped, nil, apart)
-	if pause(t.stopped, t.woken, t.consumer.Poll<<t.quiet) {
+	if t.unasked = pause(t.stopped, t.woken, t.consumer.Poll<<t.quiet); t.unasked && time.Since(t.found) > unwoken {
 		t.quiet = min(t.quiet+1, mostQuiet)
 	} else {
 		t.quiet = 0

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"integrityledger/eventstore/history"
 )
@@ -53,4 +55,26 @@ func TestAheadIsStopped(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// TestAheadEndsWithItsReader: when it returns nothing is read any more, because the reader may share a transaction.
+func TestAheadEndsWithItsReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken, page, ended := errors.New("broken"), 0, false
+		err := history.Ahead(t.Context(), func(ctx context.Context) ([]int, error) {
+			if page++; page > 1 {
+				<-ctx.Done()
+				time.Sleep(time.Second) // a connection that is slow to notice
+				ended = true
+				return nil, ctx.Err()
+			}
+			return []int{page}, nil
+		}, func([]int) error {
+			synctest.Wait() // until the next page is being read
+			return broken
+		})
+		if !errors.Is(err, broken) || !ended {
+			t.Errorf("%v, the reader has ended: %t", err, ended)
+		}
+	})
 }
