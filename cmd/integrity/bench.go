@@ -80,7 +80,7 @@ func (a *app) benchCommand() *cobra.Command {
 	}
 	settings.AddFlags(c, "DATABASE_URL", "SHARDS")
 	f := c.Flags()
-	f.BoolVar(&config.Quick, "quick", false, "one short round, and no checkpoint cycle: about a minute")
+	f.BoolVar(&config.Quick, "quick", false, "one short round, and no checkpoint cycle: about two minutes")
 	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
 	f.IntVar(&config.Rounds, "rounds", 3, "rounds, in each of which all have their turn")
 	f.Int64Var(&config.Growth, "growth", 0, "also compare the cost of a registration at 50,000 records with that at so many (5,000,000 without a number: about 25 GB of disk and half an hour)")
