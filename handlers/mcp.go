@@ -114,7 +114,7 @@ func (s *server) offers(ctx context.Context, e *mcpEndpoint) (func(string) bool,
 		asked = asked || t.granted && allows(access, t.scope) == nil
 	}
 	if asked {
-		companies, _, err := s.Store.Companies(ctx, access, false, "", 1)
+		companies, _, err := s.Store.Companies(ctx, access, false, "", "", 1)
 		if err != nil {
 			return nil, err
 		}

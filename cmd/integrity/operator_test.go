@@ -147,6 +147,18 @@ func TestOperatorEffects(t *testing.T) {
 		t.Errorf("lists: %+v %+v", organizations, companies)
 	}
 
+	for _, c := range []struct{ verb, status, register string }{{"close", "closed", "COMPANY_CLOSED"}, {"close", "closed", "COMPANY_CLOSED"}, {"open", "active", ""}} {
+		var company operator.CompanyView
+		mustJSON(t, nil, &company, with("company", c.verb, "c-7f3a")...)
+		again := strings.Fields(strings.Join(register, " ") + " --document " + c.verb)
+		if r := integrity(t, env, again...); company.ID != a.company.ID || string(company.Status) != c.status || (r.code == 0) != (c.register == "") || !strings.Contains(r.errs, c.register) {
+			t.Errorf("company %s: %+v, then registration: %d %s", c.verb, company, r.code, r.errs)
+		}
+	}
+	if r := integrity(t, nil, with("company", "close", "absent")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "no company with that reference") {
+		t.Errorf("an absent company: %d %s", r.code, r.errs)
+	}
+
 	// The operator's own commands are history too, and a stopped ledger can be read.
 	s.stop()
 	var types []string
