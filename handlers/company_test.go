@@ -65,7 +65,7 @@ func TestClosedCompany(t *testing.T) {
 		t.Errorf("%d events in a closed company", after-before)
 	}
 	// The rest goes on.
-	equal(t, "status", s.get(records+"/"+id).is(http.StatusOK)["status"], "current")
+	equal(t, "status", s.get(records + "/" + id).is(http.StatusOK)["status"], "current")
 	if a := s.get(records + "/" + id + "/evidence"); a.status != http.StatusOK {
 		t.Errorf("evidence: %d %s", a.status, a.body)
 	}
@@ -113,9 +113,15 @@ func TestCompanyManagement(t *testing.T) {
 
 	own := integrity + "/companies/" + s.org.Company.ID.String()
 	rows := map[string]func(company, key string) answer{
-		"status":   func(company, key string) answer { return s.send(http.MethodPatch, integrity+"/companies/"+company, key, body{"status": "active"}) },
-		"access":   func(company, key string) answer { return s.send(http.MethodGet, integrity+"/companies/"+company+"/access", key, nil) },
-		"webhooks": func(company, key string) answer { return s.send(http.MethodGet, integrity+"/companies/"+company+"/webhooks", key, nil) },
+		"status": func(company, key string) answer {
+			return s.send(http.MethodPatch, integrity+"/companies/"+company, key, body{"status": "active"})
+		},
+		"access": func(company, key string) answer {
+			return s.send(http.MethodGet, integrity+"/companies/"+company+"/access", key, nil)
+		},
+		"webhooks": func(company, key string) answer {
+			return s.send(http.MethodGet, integrity+"/companies/"+company+"/webhooks", key, nil)
+		},
 	}
 	for name, send := range rows {
 		send(s.org.Company.ID.String(), "").refuses(http.StatusUnauthorized, domain.InvalidKey)
@@ -155,7 +161,7 @@ func TestCompanyManagement(t *testing.T) {
 	for _, list := range []string{"access", "webhooks"} {
 		page := s.get(integrity + "/companies/" + empty.ID.String() + "/" + list).is(http.StatusOK)
 		equal(t, "a company without "+list, page, body{list: []any{}, "nextCursor": nil, "hasMore": false})
-		e := s.get(own + "/" + list + "?limit=0&after=x&all=true").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+		e := s.get(own+"/"+list+"?limit=0&after=x&all=true").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 		if got := pointers(e); !strings.Contains(got, "/limit RANGE") || !strings.Contains(got, "/after FORMAT") || !strings.Contains(got, "/all UNKNOWN_PARAMETER") {
 			t.Errorf("%s: %s", list, got)
 		}
