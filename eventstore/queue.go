@@ -1,7 +1,9 @@
 package eventstore
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,11 +159,16 @@ func (q *queue) wait() bool {
 	return true
 }
 
-// take removes up to weight commands, one of each organization in turn.
+// take removes up to weight commands, in fair shares: one of each organization in turn, until the group is full or each
+// has its part. The group has them by organization, and in arrival order within one, because that is the order of its
+// rows on disk: a page of an organization's feed then reads few of them.
 func (q *queue) take(weight int) []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.turns) > 1 || len(q.turns) == 1 && !q.last.IsZero() && q.turns[0] != q.last {
+	if q.size == 0 {
+		return nil
+	}
+	if len(q.turns) > 1 || !q.last.IsZero() && q.turns[0] != q.last {
 		q.shared = sharedGroups
 	}
 	part := weight
@@ -169,26 +176,45 @@ func (q *queue) take(weight int) []item {
 		q.shared--
 		part = max(1, weight/sharedPart)
 	}
-	if len(q.turns) > 0 {
-		q.last = q.turns[0]
+	q.last = q.turns[0]
+	type portion struct {
+		organization domain.OrganizationID
+		taken        int
 	}
-	group := make([]item, 0, min(weight, q.size))
-	for round := 0; round < part && len(group) < weight && len(q.turns) > 0; round++ {
-		for range min(len(q.turns), weight-len(group)) {
-			organization := q.turns[0]
-			mine := q.waiting[organization]
-			group = append(group, mine[0])
-			mine[0] = item{}
-			q.turns = q.turns[1:]
-			if len(mine) == 1 {
-				delete(q.waiting, organization)
-			} else {
-				q.waiting[organization] = mine[1:]
-				q.turns = append(q.turns, organization)
+	portions := make([]portion, len(q.turns))
+	for i, organization := range q.turns {
+		portions[i].organization = organization
+	}
+	total, next := 0, 0 // next: whose turn comes after the group
+	for round := 0; round < part && total < min(weight, q.size); round++ {
+		for i := range portions {
+			if p := &portions[i]; p.taken < len(q.waiting[p.organization]) && total < weight {
+				p.taken++
+				total++
+				next = i + 1
 			}
-			q.size--
-			q.free(organization, 1)
 		}
+	}
+	q.turns = q.turns[:0]
+	for _, p := range slices.Concat(portions[next:], portions[:next]) {
+		if p.taken < len(q.waiting[p.organization]) {
+			q.turns = append(q.turns, p.organization)
+		}
+	}
+	slices.SortFunc(portions, func(a, b portion) int { return bytes.Compare(a.organization[:], b.organization[:]) })
+	group := make([]item, 0, total)
+	for _, p := range portions {
+		if p.taken == 0 {
+			continue
+		}
+		mine := q.waiting[p.organization]
+		group = append(group, mine[:p.taken]...)
+		clear(mine[:p.taken])
+		if q.waiting[p.organization] = mine[p.taken:]; p.taken == len(mine) {
+			delete(q.waiting, p.organization)
+		}
+		q.size -= p.taken
+		q.free(p.organization, p.taken)
 	}
 	return group
 }

@@ -1,6 +1,8 @@
 package eventstore
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,11 +47,41 @@ func TestQueueServesOrganizationsInTurn(t *testing.T) {
 		}
 		next[o]++
 	}
-	if want := string([]byte{1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 1, 1}); string(order) != want {
+	if want := string([]byte{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2}); string(order) != want {
 		t.Errorf("served %v, want %v", order, []byte(want))
 	}
 	if rest := len(q.take(10_000)); rest != 590 {
 		t.Errorf("%d commands were left, want 590", rest)
+	}
+}
+
+// TestQueueGoesOnWhereTheGroupEnded: where there are more organizations than a group has places, the next group begins
+// with those that had no turn, or fewer.
+func TestQueueGoesOnWhereTheGroupEnded(t *testing.T) {
+	q := newQueue(1000)
+	for _, organization := range []byte{9, 1, 2, 3, 4, 5, 6, 7, 8} {
+		for i := range 4 {
+			if err := put(q, organization, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i, want := range []string{
+		"1:0 1:1 2:0 2:1 3:0 3:1 4:0 4:1 5:0 5:1 6:0 6:1 7:0 8:0 9:0 9:1",
+		"1:2 1:3 2:2 2:3 3:2 3:3 4:2 4:3 5:2 6:2 7:1 7:2 8:1 8:2 9:2 9:3",
+		"5:3 6:3 7:3 8:3",
+		"",
+	} {
+		var got []string
+		for _, it := range q.take(2 * sharedPart) {
+			got = append(got, fmt.Sprintf("%d:%d", it.command.CommandOrigin().Organization[0], it.index))
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("group %d is %q, want %q", i, got, want)
+		}
+	}
+	if q.size != 0 || q.taken != 0 || len(q.turns) != 0 || len(q.waiting) != 0 {
+		t.Errorf("an emptied queue holds %d commands, %d places, %d turns", q.size, q.taken, len(q.turns))
 	}
 }
 
@@ -188,8 +220,8 @@ func TestQuietOrganizationWaitsForAShortGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	group := q.take(weight)
-	if len(group) != weight/sharedPart+1 || group[1].command.CommandOrigin().Organization != organizationOf(2) {
-		t.Errorf("the next group has %d commands, the second of organization %s", len(group), group[1].command.CommandOrigin().Organization)
+	if last := group[len(group)-1].command.CommandOrigin().Organization; len(group) != weight/sharedPart+1 || last != organizationOf(2) {
+		t.Errorf("the next group has %d commands, the last of organization %s", len(group), last)
 	}
 	short := 1
 	for len(q.take(weight)) == weight/sharedPart {

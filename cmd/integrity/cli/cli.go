@@ -153,7 +153,7 @@ func (a *App) WarnLog() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Manual holds the help of commands by their whole names, such as "key create".
+// Manual holds the help of commands by their whole names, such as "apikey create".
 type Manual map[string]cobra.Command
 
 // NewManual reads a text that has for each command a line "= NAME ARGUMENT…", a line that is its short help and, where
