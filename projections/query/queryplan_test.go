@@ -95,7 +95,7 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"month":          {loadMonth, "usage_pkey"},
 		"contributors":   {loadContributors, "usage_pkey"},
 		"entries":        {loadUsageEntries, "feed_pkey"},
-		"never":          {auditRange + " AND request_id = $7" + auditOrder, "events_target"},
+		"never":          {auditRange + " AND request_id = $8" + auditOrder, "events_target"},
 	} {
 		plan := pgtest.Explain(t, pool, name, c.query)
 		good := pgtest.LooksUpKeys(t, pool, plan) && strings.Contains(plan, " "+c.index+" ")
