@@ -12,7 +12,7 @@ import (
 // member's name; name=member or name=object.member takes it from another place in the data, and name|value shows a value where the data has no
 // such member. Members with a star are references of the origin: only a key that may use the event's company sees them.
 // companyId is the event's.
-var auditDetails = map[EventType]string{
+var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	OrganizationCreated:       "plan internal perMinute nameTextId=name.id",
 	OrganizationPlanChanged:   "plan internal perMinute",
 	OrganizationLimits:        "unfinalizedLimit",

@@ -358,7 +358,9 @@ func TestAuditDetailsAreDocumented(t *testing.T) {
 	var document struct {
 		Components struct {
 			Schemas struct {
-				AuditDetails struct{ Properties map[string]struct{ Description string } }
+				AuditDetails struct {
+					Properties map[string]struct{ Description string }
+				}
 			}
 		}
 	}
