@@ -301,8 +301,8 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			input: object(contract, "Declaration"), output: object(contract, "Registration"),
 			read: called(domain.ReadDeclaration, single(s, s.register))},
 		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
-			input: object(contract, "ReservationRequest"), output: object(contract, "Record"),
-			read: called(domain.ReadVersionReference, s.lookUp)},
+			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
+			output: object(contract, "Record"), read: s.readLookup},
 		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
 			input: object(contract, "", "companyReference", "sequence", "limit"), output: object(contract, "Feed"),
 			read: func(o *strictjson.Object) toolCall {
