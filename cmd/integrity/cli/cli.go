@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -121,6 +122,17 @@ func WriteJSON(w io.Writer, v any, indent string) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", indent)
 	return e.Encode(v)
+}
+
+// Visible quotes texts of others that a terminal would not show as they are.
+func Visible(s string) string {
+	if s == "" {
+		return "(erased)"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
 }
 
 func IsTerminal(w io.Writer) bool {

@@ -37,7 +37,7 @@ func viewMember(m domain.Member) MemberView {
 }
 
 func (v MemberView) line() string {
-	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, visible(v.Email), v.Role, v.Status)
+	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, cli.Visible(v.Email), v.Role, v.Status)
 }
 
 func (a *app) memberCommand() *cobra.Command {
