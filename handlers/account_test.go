@@ -292,7 +292,7 @@ func TestHistoryDetails(t *testing.T) {
 	}
 	equal(t, "a key", newest("action=key.created"), body{
 		"keyId": auditor.ID.String(), "memberId": auditor.Member.String(), "scopes": []string{"audit:read"}, "expiresAt": evidence.FormatTime(auditor.ExpiresAt),
-		"source": nil, "network": nil, "maxVersionStep": nil,
+		"source": nil, "network": nil, "networks": nil, "maxVersionStep": nil, "nameTextId": nil,
 	})
 	details := newest("target=" + registered).(map[string]any)
 	equal(t, "a registration", []any{details["companyReference"], details["source"], details["documentReference"], details["version"], details["sha256"], details["reserved"], details["companyId"]},

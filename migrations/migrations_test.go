@@ -283,8 +283,8 @@ func TestFilesAreNumberedInOrder(t *testing.T) {
 	for _, e := range entries { // in the order of their names
 		if name, ok := strings.CutSuffix(e.Name(), ".sql"); ok {
 			var n int
-			if _, err := fmt.Sscanf(name, "%05d_", &n); err != nil || n <= last || !strings.HasPrefix(name, fmt.Sprintf("%05d_", n)) {
-				t.Errorf("%s does not begin with a number above %05d", e.Name(), last)
+			if _, err := fmt.Sscanf(name, "%05d_", &n); err != nil || n != last+1 || !strings.HasPrefix(name, fmt.Sprintf("%05d_", n)) {
+				t.Errorf("%s does not begin with %05d_", e.Name(), last+1)
 			}
 			last = n
 		}
