@@ -53,6 +53,11 @@ func (v *Version) Reservation(now time.Time) Reservation {
 	return r
 }
 
+// Reserved shows a version that is not registered as its organization sees it at now.
+func (v *Version) Reserved(companyReference string, now time.Time) ReservedVersion {
+	return ReservedVersion{VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version}, v.Reservation(now)}
+}
+
 // Reserve gives a version its public id before the file is final, or renews that.
 type Reserve struct {
 	Origin
@@ -221,15 +226,11 @@ func (c *ReleaseReservation) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, Refuse(InvalidState, "This version is registered, so there is no reservation to release; a record is revoked, where it must be.")
 	}
 	company := s.companies[known.Document.Company]
-	reserved := known.Reservation(now)
-	c.Replayed = reserved.Status != ReservationPending
-	if !c.Replayed {
-		reserved.ExpiresAt, reserved.Status = now, ReservationReleased
-	}
-	c.Outcome = ReservedVersion{VersionReference{company.Reference, known.Document.Source, known.Document.Reference, known.Version}, reserved}
-	if c.Replayed {
+	c.Outcome = known.Reserved(company.Reference, now)
+	if c.Replayed = c.Outcome.Status != ReservationPending; c.Replayed {
 		return nil, nil
 	}
+	c.Outcome.ExpiresAt, c.Outcome.Status = now, ReservationReleased
 	b := &VersionReleasedBody{DocumentID: known.Document.ID, Version: known.Version}
 	return []Draft{{Company: company.ID, Subject: c.PublicID.String(), Body: b}}, nil
 }
