@@ -27,13 +27,14 @@ const (
 	IntegrityWrite    Scope = "integrity:write"
 	IntegrityRevoke   Scope = "integrity:revoke"
 	IntegrityAdmin    Scope = "integrity:admin"
+	OrganizationAdmin Scope = "organization:admin"
 )
 
 // Scopes lists all scopes.
 func Scopes() []Scope {
 	return []Scope{
 		VerifyRead, ArtifactsRead, ArtifactsWrite, AnalysesRead, ReviewsWrite, ApprovalsWrite, CertificatesRead,
-		CertificatesWrite, AuditRead, MetricsRead, IntegrityRead, IntegrityWrite, IntegrityRevoke, IntegrityAdmin,
+		CertificatesWrite, AuditRead, MetricsRead, IntegrityRead, IntegrityWrite, IntegrityRevoke, IntegrityAdmin, OrganizationAdmin,
 	}
 }
 
@@ -44,7 +45,7 @@ func RolesFor(scope Scope) []Role {
 		return []Role{Owner, Admin, Analyst}
 	case ReviewsWrite:
 		return []Role{Owner, Admin, Reviewer}
-	case IntegrityRevoke, IntegrityAdmin, ApprovalsWrite, CertificatesWrite:
+	case IntegrityRevoke, IntegrityAdmin, OrganizationAdmin, ApprovalsWrite, CertificatesWrite:
 		return []Role{Owner, Admin}
 	default:
 		return Roles()
@@ -230,6 +231,31 @@ func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected s
 		return "an act of a key, a member, the operator or the service"
 	}
 	return ""
+}
+
+// actingKey is the key that a command acts with; nil for members, operators and the service itself.
+func (s *State) actingKey(c Origin) *APIKey {
+	id, err := ParseID[KeyID](c.Actor)
+	if err != nil {
+		return nil
+	}
+	return s.keys[id]
+}
+
+// mayChange refuses whoever would make, change, end or act as an owner without being one. Operators and the service itself
+// may.
+func (s *State) mayChange(c Origin, roles ...Role) error {
+	if c.Actor == OperatorActor || c.Actor == SystemActor || !slices.Contains(roles, Owner) {
+		return nil
+	}
+	id, _ := ParseID[MemberID](c.Actor)
+	if key := s.actingKey(c); key != nil {
+		id = key.Member
+	}
+	if m := s.activeMember(c.Organization, id); m == nil || m.Role != Owner {
+		return Refuse(RoleRequired, "Only an owner makes, changes or ends an owner, or rotates the key of one.")
+	}
+	return nil
 }
 
 // activeMember finds an active member of an organization, or nil.

@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 )
 
@@ -17,6 +21,7 @@ type APIKey struct {
 	Member       MemberID
 	Scopes       []Scope
 	KeyLimits
+	CreatedBy string // the actor
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	RevokedAt *time.Time
@@ -32,12 +37,50 @@ const (
 // MaxKeyOverlap is how long the former key may still work after a rotation.
 const MaxKeyOverlap = 30 * 24 * time.Hour
 
+// MaxKeyNetworks is how many networks an API key may name.
+const MaxKeyNetworks = 16
+
+// MaxKeyCompanies is how many companies are granted to an API key in the command that makes it.
+const MaxKeyCompanies = 100
+
+// What the name of an API key may be.
+const (
+	MaxKeyName  = 100
+	KeyNameRule = "must be 1 to 100 characters, none of them a control character"
+)
+
+// ValidKeyName reports whether a text may be the name of an API key.
+func ValidKeyName(name string) bool {
+	return name != "" && utf8.ValidString(name) && utf8.RuneCountInString(name) <= MaxKeyName && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
 // KeyLimits are the limits of an API key that a declaration is judged by. They are fixed when the key is made, so what
 // authentication has read still holds when the group decides.
 type KeyLimits struct {
-	Source         *string `json:"source"`         // the one source that the key may declare; nil: any
-	Network        *string `json:"network"`        // from where it may be used, which authentication alone judges; nil: anywhere
-	MaxVersionStep *int32  `json:"maxVersionStep"` // how far above the document's highest version; nil: any
+	Source         *string  `json:"source"`             // the one source that the key may declare; nil: any
+	Network        *string  `json:"network"`            // from where it may be used, which authentication alone judges; nil: anywhere
+	MaxVersionStep *int32   `json:"maxVersionStep"`     // how far above the document's highest version; nil: any
+	Networks       []string `json:"networks,omitempty"` // where there are several: all of them, of which Network is the first
+}
+
+// AllNetworks lists from where the key may be used; empty means anywhere.
+func (l KeyLimits) AllNetworks() []string {
+	if l.Networks == nil && l.Network != nil {
+		return []string{*l.Network}
+	}
+	return l.Networks
+}
+
+// from is the limits with other networks.
+func (l KeyLimits) from(networks []string) KeyLimits {
+	l.Network, l.Networks = nil, nil
+	if len(networks) > 0 {
+		l.Network = &networks[0]
+	}
+	if len(networks) > 1 {
+		l.Networks = networks
+	}
+	return l
 }
 
 // KeyCreatedBody adds an API key. The secret itself is never stored.
@@ -48,13 +91,29 @@ type KeyCreatedBody struct {
 	Scopes       []Scope   `json:"scopes"`
 	ExpiresAt    time.Time `json:"expiresAt"`
 	KeyLimits
+	Name *TextRef `json:"name,omitempty"` // since version 2, as are several networks
 }
 
 func (b *KeyCreatedBody) apply(s *State, e *Event) error {
 	s.AddKey(APIKey{
 		ID: b.KeyID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, KeyLimits: b.KeyLimits,
-		CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt,
+		CreatedBy: e.Actor, CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt,
 	})
+	if name := e.optionalText(b.Name); name != nil {
+		s.AddKeyName(b.KeyID, *name)
+	}
+	return nil
+}
+
+// KeyRenamedBody gives an API key another name.
+type KeyRenamedBody struct {
+	KeyID KeyID   `json:"keyId"`
+	Name  TextRef `json:"name"`
+}
+
+func (b *KeyRenamedBody) apply(s *State, e *Event) error {
+	delete(s.keyNames, b.KeyID)
+	s.AddKeyName(b.KeyID, e.text(b.Name))
 	return nil
 }
 
@@ -83,17 +142,21 @@ func (b *KeyRevokedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// CreateKey adds an API key of a member.
+// CreateKey adds an API key of a member, and grants it companies.
 type CreateKey struct {
 	Origin
-	Member   MemberID
-	Email    string // where Member is zero
-	Scopes   []Scope
-	Lifetime time.Duration
+	Member    MemberID
+	Email     string // where Member is zero
+	Name      string // empty: none
+	Scopes    []Scope
+	Lifetime  time.Duration
+	ExpiresAt time.Time // where Lifetime is 0; see keyEnd
 	KeyLimits
+	Companies []string // references
 
 	id           KeyID
 	secretSHA256 [32]byte
+	name         Text
 
 	Outcome APIKey
 }
@@ -108,9 +171,12 @@ func NewCreateKey(c CreateKey, now time.Time) (command *CreateKey, text string) 
 func (c *CreateKey) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Keys = append(n.Keys, c.id)
+	for _, reference := range c.Companies {
+		n.Companies = append(n.Companies, CompanyNeed{c.Organization, reference})
+	}
 }
 
-// Decide implements Command. A scope that the member's role may not use is refused.
+// Decide implements Command. A scope that the member's role may not use is refused, and what the acting key lacks.
 func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if known := s.keys[c.id]; known != nil {
 		c.Outcome = *known
@@ -120,20 +186,67 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if member == nil || member.Status != MemberActive {
 		return nil, errUnknownActiveMember
 	}
+	if err := s.mayChange(c.Origin, member.Role); err != nil {
+		return nil, err
+	}
 	if err := checkScopes(member.Role, c.Scopes); err != nil {
 		return nil, err
 	}
-	if err := checkLifetime(c.Lifetime); err != nil {
+	if c.Name != "" && !ValidKeyName(c.Name) {
+		return nil, InvalidMember("/name", strictjson.CodeLength, KeyNameRule)
+	}
+	limits, err := c.check()
+	if err != nil {
 		return nil, err
 	}
-	if err := c.check(); err != nil {
+	acting := s.actingKey(c.Origin)
+	end, err := acting.keyEnd(c.Lifetime, c.ExpiresAt, now)
+	if err != nil {
 		return nil, err
 	}
 	c.Outcome = APIKey{
-		ID: c.id, Organization: c.Organization, Member: member.ID, Scopes: c.Scopes, KeyLimits: c.KeyLimits,
-		CreatedAt: now, ExpiresAt: now.Add(c.Lifetime),
+		ID: c.id, Organization: c.Organization, Member: member.ID, Scopes: c.Scopes, KeyLimits: limits,
+		CreatedBy: c.Actor, CreatedAt: now, ExpiresAt: end,
 	}
-	return []Draft{c.Outcome.created(c.secretSHA256)}, nil
+	if err := acting.confine(&c.Outcome, len(c.Companies) > 0); err != nil {
+		return nil, err
+	}
+	grants, err := c.grants(s)
+	if err != nil {
+		return nil, err
+	}
+	created := c.Outcome.created(c.secretSHA256)
+	if c.Name != "" {
+		created.Texts = []Text{c.name.draw(now, c.Name)}
+		created.Body.(*KeyCreatedBody).Name = new(c.name.Ref())
+	}
+	return append([]Draft{created}, grants...), nil
+}
+
+// grants drafts the grants of the companies that are named.
+func (c *CreateKey) grants(s *State) (drafts []Draft, err error) {
+	if len(c.Companies) > MaxKeyCompanies {
+		return nil, InvalidMember("/companies", strictjson.CodeLength, fmt.Sprintf("must name at most %d companies; grant further ones one by one", MaxKeyCompanies))
+	}
+	var fields []FieldError
+	for i, reference := range c.Companies {
+		company := s.CompanyByReference(c.Organization, reference)
+		if company == nil {
+			fields = append(fields, FieldError{
+				Pointer: fmt.Sprintf("/companies/%d", i), Code: "UNKNOWN", Message: fmt.Sprintf("must be a company of the organization; there is none with the reference %q", reference),
+			})
+			continue
+		}
+		drafts = append(drafts, grantOf(company.ID, c.id))
+	}
+	if fields != nil {
+		return nil, Invalid(fields)
+	}
+	return drafts, nil
+}
+
+func grantOf(company CompanyID, key KeyID) Draft {
+	return Draft{Company: company, Subject: key.String(), Body: &AccessChangedBody{KeyID: key, Enabled: true}}
 }
 
 // created is the event that adds the key.
@@ -141,6 +254,52 @@ func (k *APIKey) created(secretSHA256 [32]byte) Draft {
 	return Draft{Subject: k.ID.String(), Body: &KeyCreatedBody{
 		KeyID: k.ID, MemberID: k.Member, SecretSHA256: secretSHA256[:], Scopes: k.Scopes, ExpiresAt: k.ExpiresAt, KeyLimits: k.KeyLimits,
 	}}
+}
+
+// ChangeKey gives an API key another name, or brings its end forward.
+type ChangeKey struct {
+	Origin
+	Key       KeyID
+	Name      *string    // nil: as it is
+	ExpiresAt *time.Time // nil: as it is
+
+	name Text
+
+	Outcome APIKey
+}
+
+func (c *ChangeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
+
+// Decide implements Command. The life of a key is never lengthened.
+func (c *ChangeKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.keys[c.Key]
+	if known == nil || known.Organization != c.Organization {
+		return nil, errUnknownKey
+	}
+	c.Outcome = *known
+	var drafts []Draft
+	if c.Name != nil {
+		if !ValidKeyName(*c.Name) {
+			return nil, InvalidMember("/name", strictjson.CodeLength, KeyNameRule)
+		}
+		text := c.name.draw(now, *c.Name)
+		drafts = append(drafts, Draft{Subject: c.Key.String(), Texts: []Text{text}, Body: &KeyRenamedBody{KeyID: c.Key, Name: text.Ref()}})
+	}
+	if c.ExpiresAt == nil {
+		return drafts, nil
+	}
+	switch end := c.ExpiresAt.UTC().Truncate(time.Microsecond); {
+	case known.ended(now):
+		return nil, errEndedKey
+	case end.After(known.ExpiresAt):
+		return nil, InvalidMember("/expiresAt", strictjson.CodeRange, "must be no later than "+evidence.FormatTime(known.ExpiresAt)+", the end that the key has; create or rotate a key for a longer life")
+	case !now.Before(end):
+		return nil, InvalidMember("/expiresAt", strictjson.CodeRange, "must lie in the future; revoke the key to end it at once")
+	case end.Before(known.ExpiresAt):
+		c.Outcome.ExpiresAt = end
+		drafts = append(drafts, Draft{Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})
+	}
+	return drafts, nil
 }
 
 // RevokeKey ends an API key for good.
@@ -173,6 +332,7 @@ type RotateKey struct {
 	Origin
 	Key        KeyID
 	Lifetime   time.Duration // of the successor
+	ExpiresAt  time.Time     // of the successor, where Lifetime is 0; see keyEnd
 	Overlap    time.Duration // 0 revokes the former key at once
 	CopyGrants bool
 
@@ -196,6 +356,7 @@ func NewRotateKey(c RotateKey, now time.Time) (command *RotateKey, text string) 
 func (c *RotateKey) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Keys = append(n.Keys, c.Key, c.id)
+	n.KeyNames = append(n.KeyNames, c.Key)
 	n.KeyGrants = append(n.KeyGrants, c.Key, c.id)
 }
 
@@ -210,17 +371,22 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		c.Outcome.Key, c.Outcome.Former, c.Outcome.Granted = *known, *former, s.grantedTo(c.id)
 		return nil, nil // an earlier attempt of this very command: the id is fresh
 	}
-	if former.RevokedAt != nil || !now.Before(former.ExpiresAt) {
-		return nil, Refuse(InvalidState, "This key has ended already; create a new one instead.")
+	if former.ended(now) {
+		return nil, errEndedKey
 	}
 	member := s.members[former.Member]
 	if member == nil || member.Status != MemberActive {
 		return nil, Refuse(InvalidState, "The member of this key is no longer active.")
 	}
+	if err := s.mayChange(c.Origin, member.Role); err != nil {
+		return nil, err
+	}
 	if err := checkScopes(member.Role, former.Scopes); err != nil {
 		return nil, err
 	}
-	if err := checkLifetime(c.Lifetime); err != nil {
+	acting := s.actingKey(c.Origin)
+	expires, err := acting.keyEnd(c.Lifetime, c.ExpiresAt, now)
+	if err != nil {
 		return nil, err
 	}
 	if c.Overlap < 0 || c.Overlap > MaxKeyOverlap {
@@ -228,13 +394,20 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 
 	successor := *former
-	successor.ID, successor.CreatedAt, successor.ExpiresAt = c.id, now, now.Add(c.Lifetime)
-	drafts := []Draft{successor.created(c.secretSHA256)}
+	successor.ID, successor.CreatedBy, successor.CreatedAt, successor.ExpiresAt = c.id, c.Actor, now, expires
+	if err := acting.confine(&successor, c.CopyGrants); err != nil {
+		return nil, err
+	}
+	created := successor.created(c.secretSHA256)
+	if name, ok := s.keyNames[c.Key]; ok { // the same text
+		created.Body.(*KeyCreatedBody).Name = new(name.Ref())
+	}
+	drafts := []Draft{created}
 	var granted []CompanyID
 	if c.CopyGrants {
 		granted = s.grantedTo(c.Key)
 		for _, company := range granted {
-			drafts = append(drafts, Draft{Company: company, Subject: c.id.String(), Body: &AccessChangedBody{KeyID: c.id, Enabled: true}})
+			drafts = append(drafts, grantOf(company, c.id))
 		}
 	}
 	c.Outcome.Key, c.Outcome.Former, c.Outcome.Granted = successor, *former, granted
@@ -272,31 +445,104 @@ func checkScopes(role Role, scopes []Scope) error {
 	return nil
 }
 
-func checkLifetime(lifetime time.Duration) error {
-	if lifetime < MinKeyLifetime || lifetime > MaxKeyLifetime {
-		return InvalidMember("/expires", "RANGE", "must be a lifetime of 1 hour to 730 days")
+// keyEnd is when a key ends that k makes: after a lifetime, or else at a given end, or without one after
+// DefaultKeyLifetime, but then no later than k itself. Without k, a member or the operator makes it.
+func (k *APIKey) keyEnd(lifetime time.Duration, given, now time.Time) (time.Time, error) {
+	end := given.UTC().Truncate(time.Microsecond)
+	switch {
+	case lifetime != 0:
+		end = now.Add(lifetime)
+	case given.IsZero():
+		if end = now.Add(DefaultKeyLifetime); k != nil && k.ExpiresAt.Before(end) {
+			return k.ExpiresAt, nil
+		}
+	}
+	if life := end.Sub(now); life < MinKeyLifetime || life > MaxKeyLifetime {
+		return end, InvalidMember("/expiresAt", strictjson.CodeRange, "must be a lifetime of 1 hour to 730 days")
+	}
+	return end, nil
+}
+
+// confine refuses a key that could more than k, which makes it: another scope, a later end, or less narrow limits. What
+// the key leaves open gets the limits of k. Companies are granted with the scope that any grant needs. Without k, a member
+// or the operator makes the key, and the role of its member is all that holds.
+func (k *APIKey) confine(made *APIKey, grants bool) error {
+	if k == nil {
+		return nil
+	}
+	for _, scope := range made.Scopes {
+		if !slices.Contains(k.Scopes, scope) {
+			return Refuse(MissingScope, "This key lacks the scope %s, so no key that it makes can have it.", scope)
+		}
+	}
+	if grants && !slices.Contains(k.Scopes, IntegrityAdmin) {
+		return Refuse(MissingScope, "This key lacks the scope %s, so it cannot grant companies.", IntegrityAdmin)
+	}
+	var fields []FieldError
+	refuse := func(pointer, message string) {
+		fields = append(fields, FieldError{Pointer: pointer, Code: "KEY_LIMIT", Message: message})
+	}
+	if made.ExpiresAt.After(k.ExpiresAt) {
+		refuse("/expiresAt", "must be no later than "+evidence.FormatTime(k.ExpiresAt)+", the end of the key that makes this one")
+	}
+	if made.Source == nil {
+		made.Source = k.Source
+	} else if k.Source != nil && *made.Source != *k.Source {
+		refuse("/source", "must be "+*k.Source+", the source of the key that makes this one")
+	}
+	if made.MaxVersionStep == nil {
+		made.MaxVersionStep = k.MaxVersionStep
+	} else if k.MaxVersionStep != nil && *made.MaxVersionStep > *k.MaxVersionStep {
+		refuse("/maxVersionStep", fmt.Sprintf("must be at most %d, that of the key that makes this one", *k.MaxVersionStep))
+	}
+	if own := k.AllNetworks(); made.Network == nil {
+		made.KeyLimits = made.from(own)
+	} else if len(own) > 0 {
+		for i, network := range made.AllNetworks() {
+			if !slices.ContainsFunc(own, func(wide string) bool { return networkWithin(network, wide) }) {
+				refuse(fmt.Sprintf("/networks/%d", i), "must lie within a network of the key that makes this one: "+strings.Join(own, ", "))
+			}
+		}
+	}
+	if fields != nil {
+		return Invalid(fields)
 	}
 	return nil
 }
 
-// check refuses limits that could not be enforced as they stand.
-func (l KeyLimits) check() error {
+// networkWithin reports whether one network, in its canonical form, lies within another.
+func networkWithin(network, wide string) bool {
+	n, err := netip.ParsePrefix(network)
+	w, wideErr := netip.ParsePrefix(wide)
+	return err == nil && wideErr == nil && w.Bits() <= n.Bits() && w.Contains(n.Addr())
+}
+
+// check refuses limits that could not be enforced as they stand, and answers them in their one form.
+func (l KeyLimits) check() (KeyLimits, error) {
 	var fields []FieldError
 	if l.Source != nil && !ValidReference(*l.Source) {
 		fields = append(fields, FieldError{Pointer: "/source", Code: strictjson.CodeFormat, Message: ReferenceRule})
 	}
-	if l.Network != nil {
-		if canonical, err := ParseNetwork(*l.Network); err != nil || canonical != *l.Network {
-			fields = append(fields, FieldError{Pointer: "/network", Code: strictjson.CodeFormat, Message: "must be a network in its canonical form, such as 192.0.2.0/24"})
+	networks := l.AllNetworks()
+	if len(networks) > MaxKeyNetworks {
+		return l, InvalidMember("/networks", strictjson.CodeLength, fmt.Sprintf("must name at most %d networks", MaxKeyNetworks))
+	}
+	for i, network := range networks {
+		if canonical, err := ParseNetwork(network); err != nil || canonical != network {
+			fields = append(fields, FieldError{
+				Pointer: fmt.Sprintf("/networks/%d", i), Code: strictjson.CodeFormat, Message: "must be a network in its canonical form, such as 192.0.2.0/24",
+			})
+		} else if slices.Contains(networks[:i], network) {
+			fields = append(fields, FieldError{Pointer: fmt.Sprintf("/networks/%d", i), Code: strictjson.CodeDuplicate, Message: "must appear once"})
 		}
 	}
 	if l.MaxVersionStep != nil && *l.MaxVersionStep < 1 {
 		fields = append(fields, FieldError{Pointer: "/maxVersionStep", Code: strictjson.CodeRange, Message: "must be at least 1"})
 	}
 	if fields != nil {
-		return Invalid(fields)
+		return l, Invalid(fields)
 	}
-	return nil
+	return l.from(networks), nil
 }
 
 // checkVersion refuses a version too far above the highest accepted one (0 for a

@@ -93,7 +93,7 @@ func TestKeyLimitsAreChecked(t *testing.T) {
 		w := newWorld(t, signer, 1)
 		source, network, step := "not a reference", "192.0.2.1/24", int32(0)
 		c, _ := NewCreateKey(CreateKey{
-			Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: time.Hour, KeyLimits: KeyLimits{&source, &network, &step},
+			Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: time.Hour, KeyLimits: KeyLimits{Source: &source, Network: &network, MaxVersionStep: &step},
 		}, w.now)
 		_, err := c.Decide(w.state, w.now)
 		var refused *Error
@@ -201,8 +201,170 @@ func TestRotateKeyRefusals(t *testing.T) {
 	})
 }
 
+// changeMember changes the first owner, beside another one.
 func (w *world) changeMember(role *Role, status *MemberStatus) {
+	w.execute(&AddMember{Origin: w.origin, Email: "other@example.com", Role: Owner})
 	w.execute(&ChangeMember{Origin: w.origin, Email: "owner@example.com", Role: role, Status: status})
+}
+
+// acting makes a key with limits, which acts in what follows.
+func (w *world) acting(role Role, lifetime time.Duration, limits KeyLimits, scopes ...Scope) (Origin, *APIKey) {
+	member := &AddMember{Origin: w.origin, Email: string(role) + "-acting@example.com", Role: role}
+	w.execute(member)
+	c, _ := NewCreateKey(CreateKey{Origin: w.origin, Member: member.Outcome.ID, Scopes: scopes, Lifetime: lifetime, KeyLimits: limits}, w.now)
+	if code := w.execute(c); code != "" {
+		w.t.Fatal(code)
+	}
+	return Origin{Organization: w.origin.Organization, Actor: c.Outcome.ID.String(), RequestID: "r", Scope: OrganizationAdmin}, &c.Outcome
+}
+
+// TestKeysGiveWhatTheyHave makes and rotates keys with a key that has limits of its own: no key has more than the one
+// that made it, and what it leaves open it has from there.
+func TestKeysGiveWhatTheyHave(t *testing.T) {
+	signer := testSigner(t)
+	source, step := "billing", int32(5)
+	narrow := KeyLimits{Source: &source, MaxVersionStep: &step}.from([]string{"192.0.2.0/24", "2001:db8::/32"})
+	for name, c := range map[string]struct {
+		change func(*CreateKey, time.Time)
+		want   Code
+		field  string
+	}{
+		"nothing but a scope": {change: func(*CreateKey, time.Time) {}},
+		"narrower": {change: func(k *CreateKey, now time.Time) {
+			k.KeyLimits = KeyLimits{Source: &source, MaxVersionStep: new(int32(1))}.from([]string{"192.0.2.128/25"})
+			k.ExpiresAt = now.Add(time.Hour)
+		}},
+		"a scope that it lacks":   {func(k *CreateKey, _ time.Time) { k.Scopes = []Scope{IntegrityRevoke} }, MissingScope, ""},
+		"a longer lifetime":       {func(k *CreateKey, _ time.Time) { k.Lifetime = 25 * time.Hour }, InvalidData, "/expiresAt"},
+		"a later end":             {func(k *CreateKey, now time.Time) { k.ExpiresAt = now.Add(24*time.Hour + time.Second) }, InvalidData, "/expiresAt"},
+		"another source":          {func(k *CreateKey, _ time.Time) { k.Source = new("payroll") }, InvalidData, "/source"},
+		"a larger step":           {func(k *CreateKey, _ time.Time) { k.MaxVersionStep = new(int32(6)) }, InvalidData, "/maxVersionStep"},
+		"a wider network":         {func(k *CreateKey, _ time.Time) { k.Networks = []string{"2001:db8:1::/48", "192.0.0.0/16"} }, InvalidData, "/networks/1"},
+		"companies without admin": {func(k *CreateKey, _ time.Time) { k.Companies = []string{"company-1"} }, MissingScope, ""},
+	} {
+		w := newWorld(t, signer, 1)
+		origin, by := w.acting(Admin, 24*time.Hour, narrow, OrganizationAdmin, IntegrityRead)
+		create := CreateKey{Origin: origin, Member: by.Member, Scopes: []Scope{IntegrityRead}}
+		c.change(&create, w.now)
+		command, _ := NewCreateKey(create, w.now)
+		_, err := w.state.Decide(command, 0, w.now)
+		if c.want != "" {
+			var refused *Error
+			if !errors.As(err, &refused) || refused.Code != c.want || c.field != "" && (len(refused.Fields) != 1 || refused.Fields[0].Pointer != c.field) {
+				t.Errorf("%s: %v, want %s of %s", name, err, c.want, c.field)
+			}
+			continue
+		}
+		if code := w.execute(command); code != "" {
+			t.Fatalf("%s: %s %v", name, code, err)
+		}
+		made := w.replay().keys[command.Outcome.ID]
+		if made.ExpiresAt.After(by.ExpiresAt) || *made.Source != source || *made.MaxVersionStep > step || made.Network == nil || made.CreatedBy != origin.Actor ||
+			name == "nothing but a scope" && !slices.Equal(made.AllNetworks(), narrow.Networks) {
+			t.Errorf("%s: the key is %+v, made by %+v", name, made, by)
+		}
+	}
+	w := newWorld(t, signer, 1)
+	origin, by := w.acting(Admin, 24*time.Hour, KeyLimits{}, OrganizationAdmin, IntegrityRead)
+	_, other := w.acting(Analyst, DefaultKeyLifetime, KeyLimits{}, IntegrityRead)
+	_, wide := w.acting(Analyst, DefaultKeyLifetime, KeyLimits{}, IntegrityWrite)
+	for _, c := range []struct {
+		name string
+		key  KeyID
+		c    RotateKey
+		want Code
+	}{
+		{"a key of an owner", w.key, RotateKey{}, RoleRequired},
+		{"a scope that it lacks", wide.ID, RotateKey{}, MissingScope},
+		{"a later end", other.ID, RotateKey{Lifetime: 25 * time.Hour}, InvalidData},
+		{"grants without admin", other.ID, RotateKey{CopyGrants: true}, MissingScope},
+		{"as long as it lives", other.ID, RotateKey{}, ""},
+		{"itself", by.ID, RotateKey{Overlap: time.Hour}, ""},
+	} {
+		c.c.Origin, c.c.Key = origin, c.key
+		command, _ := NewRotateKey(c.c, w.now)
+		if code := w.execute(command); code != c.want || code == "" && !command.Outcome.Key.ExpiresAt.Equal(by.ExpiresAt) {
+			t.Errorf("rotates %s: %q until %s, want %q", c.name, code, command.Outcome.Key.ExpiresAt, c.want)
+		}
+	}
+}
+
+// TestCreateKeyGrants grants companies in the command that makes a key: all of them, or there is no key.
+func TestCreateKeyGrants(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1)
+	origin := Origin{Organization: w.origin.Organization, Actor: w.key.String(), RequestID: "r"}
+	second := &CreateCompany{Origin: w.origin, Reference: "company-2"}
+	w.execute(second)
+	create := CreateKey{Origin: origin, Email: "owner@example.com", Name: "Büro", Scopes: []Scope{IntegrityRead}, Companies: []string{"company-1", "missing", "company-2"}}
+	command, _ := NewCreateKey(create, w.now)
+	_, err := w.state.Decide(command, 0, w.now)
+	var refused *Error
+	if !errors.As(err, &refused) || len(refused.Fields) != 1 || refused.Fields[0].Pointer != "/companies/1" || !strings.Contains(refused.Fields[0].Message, `"missing"`) {
+		t.Fatalf("an unknown company: %+v", refused)
+	}
+	create.Companies = []string{"company-1", "company-2"}
+	command, _ = NewCreateKey(create, w.now)
+	if code := w.execute(command); code != "" {
+		t.Fatal(code)
+	}
+	if granted := w.replay().grantedTo(command.Outcome.ID); len(granted) != 2 || !slices.Contains(granted, second.Outcome.ID) {
+		t.Fatalf("granted: %v", granted)
+	}
+	if name := w.state.keyNames[command.Outcome.ID]; name.Body != "Büro" {
+		t.Fatalf("name %+v", name)
+	}
+	rotate, _ := NewRotateKey(RotateKey{Origin: origin, Key: command.Outcome.ID, CopyGrants: true}, w.now)
+	before := len(w.events)
+	if code := w.execute(rotate); code != "" || len(w.replay().grantedTo(rotate.Outcome.Key.ID)) != 2 {
+		t.Fatalf("the successor: %q", code)
+	}
+	former := w.state.keyNames[command.Outcome.ID]
+	if body, ok := w.events[before].Body.(*KeyCreatedBody); !ok || body.Name == nil || *body.Name != former.Ref() {
+		t.Fatalf("the successor's event is %+v", w.events[before].Body)
+	}
+	for _, name := range []string{strings.Repeat("é", MaxKeyName+1), "a\nb", "\xff"} {
+		create.Name = name
+		if command, _ := NewCreateKey(create, w.now); w.execute(command) != InvalidData {
+			t.Errorf("the name %q was taken", name)
+		}
+	}
+}
+
+// TestChangeKey renames a key, and brings its end forward, never back.
+func TestChangeKey(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1)
+	end := w.state.keys[w.key].ExpiresAt
+	at := func(d time.Duration) *time.Time { return new(w.now.Add(d)) }
+	for _, c := range []struct {
+		name string
+		c    ChangeKey
+		want Code
+		end  time.Time
+	}{
+		{"a name", ChangeKey{Name: new("accounting")}, "", end},
+		{"no name", ChangeKey{Name: new("")}, InvalidData, end},
+		{"a later end", ChangeKey{ExpiresAt: new(end.Add(time.Second))}, InvalidData, end},
+		{"an end that is over", ChangeKey{ExpiresAt: at(0)}, InvalidData, end},
+		{"both", ChangeKey{Name: new("x"), ExpiresAt: at(time.Hour)}, "", *at(time.Hour)},
+		{"the same end", ChangeKey{ExpiresAt: at(time.Hour)}, "", *at(time.Hour)},
+		{"a later end than the new one", ChangeKey{ExpiresAt: at(2 * time.Hour)}, InvalidData, *at(time.Hour)},
+		{"a key of nobody", ChangeKey{Key: KeyID{1}, Name: new("x")}, NotFound, *at(time.Hour)},
+	} {
+		c.c.Origin = w.origin
+		if c.c.Key.IsZero() {
+			c.c.Key = w.key
+		}
+		if code := w.execute(&c.c); code != c.want || !w.replay().keys[w.key].ExpiresAt.Equal(c.end) {
+			t.Errorf("%s: %q, the key ends at %s, want %q at %s", c.name, code, w.state.keys[w.key].ExpiresAt, c.want, c.end)
+		}
+	}
+	if name := w.state.keyNames[w.key]; name.Body != "x" {
+		t.Errorf("the name is %q", name.Body)
+	}
+	w.now = w.now.Add(time.Hour)
+	if code := w.execute(&ChangeKey{Origin: w.origin, Key: w.key, ExpiresAt: at(time.Minute)}); code != InvalidState {
+		t.Errorf("a key that has ended: %q", code)
+	}
 }
 
 // grantMore adds companies, granted to the key and every second one taken back.

@@ -44,6 +44,7 @@ type Needs struct {
 	Members      []OrganizationID // all members, with their addresses
 	Keys         []KeyID
 	KeyGrants    []KeyID // every grant of these keys
+	KeyNames     []KeyID // the names of these keys
 	CompanyIDs   []CompanyID
 	Companies    []CompanyNeed
 	Declarations []DeclarationNeed
@@ -122,6 +123,7 @@ type Draft struct {
 	Body    Body
 	Texts   []Text
 	Answer  *StoredAnswer
+	Sealed  []byte
 }
 
 // Claim is one request's hold on an Idempotency-Key (contract section 7). Its

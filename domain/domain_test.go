@@ -106,7 +106,7 @@ func TestScopesNeverRaiseARole(t *testing.T) {
 	want := map[Scope][]Role{
 		IntegrityWrite: {Owner, Admin, Analyst}, IntegrityRevoke: {Owner, Admin}, IntegrityAdmin: {Owner, Admin},
 		ArtifactsWrite: {Owner, Admin, Analyst}, ReviewsWrite: {Owner, Admin, Reviewer},
-		ApprovalsWrite: {Owner, Admin}, CertificatesWrite: {Owner, Admin},
+		ApprovalsWrite: {Owner, Admin}, CertificatesWrite: {Owner, Admin}, OrganizationAdmin: {Owner, Admin},
 	}
 	for _, scope := range Scopes() {
 		for _, role := range Roles() {

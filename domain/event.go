@@ -38,6 +38,8 @@ type Event struct {
 	Texts []Text // erasable texts that are stored beside a new event; never part of it
 	// Answer is stored beside a new event for a repetition of its request; never part of it.
 	Answer *StoredAnswer
+	// Sealed is the code of an invitation, sealed, for the queue of mails beside a new event; never part of it.
+	Sealed []byte
 }
 
 // Leaf is the canonical text whose RFC 6962 leaf hash is the event's Hash
@@ -112,8 +114,9 @@ var (
 
 // Every event type is declared here, once: its name, the version of its data, its body and the texts that a body names.
 // How the state changes is the body's method apply. A type whose data changes gets the next version, and its body keeps
-// reading the one before. Registered, superseded and revoked are also the change feed's; a reservation is no evidence and
-// no change of a version, so the feed never shows it.
+// reading all those before: it only gains optional members, so that it writes their bytes as they were. Registered,
+// superseded and revoked are also the change feed's; a reservation is no evidence and no change of a version, so the feed
+// never shows it.
 var (
 	OrganizationCreated       = declare("organization.created", 1, func(b *OrganizationCreatedBody) []*TextRef { return refs(&b.Name) })
 	OrganizationPlanChanged   = declare[PlanChangedBody]("organization.plan_changed", 1, nil)
@@ -124,7 +127,10 @@ var (
 	QuotaWarningReached       = declare[QuotaWarningReachedBody]("quota.warning_reached", 1, nil)
 	MemberAdded               = declare("member.added", 1, func(b *MemberAddedBody) []*TextRef { return refs(&b.Email) })
 	MemberChanged             = declare[MemberChangedBody]("member.changed", 1, nil)
-	KeyCreated                = declare[KeyCreatedBody]("key.created", 1, nil)
+	InvitationMade            = declare("member.invited", 1, func(b *MemberInvitedBody) []*TextRef { return refs(&b.Email) })
+	MemberJoined              = declare[MemberJoinedBody]("member.joined", 1, nil)
+	KeyCreated                = declare("key.created", 2, func(b *KeyCreatedBody) []*TextRef { return refs(b.Name) })
+	KeyRenamed                = declare("key.renamed", 1, func(b *KeyRenamedBody) []*TextRef { return refs(&b.Name) })
 	KeyExpiryChanged          = declare[KeyExpiryChangedBody]("key.expiry_changed", 1, nil)
 	KeyRevoked                = declare[KeyRevokedBody]("key.revoked", 1, nil)
 	OAuthLinkStarted          = declare[LinkStartedBody]("oauth.link_started", 1, nil)
@@ -207,7 +213,7 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	switch {
 	case k == nil:
 		return nil, fmt.Errorf("event type %q is not known to this program", t)
-	case v != k.version:
+	case v < 1 || v > k.version:
 		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
 	}
 	if t == RecordRegistered {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -82,6 +84,41 @@ func TestEventsKeepTheirBytes(t *testing.T) {
 	}
 	if !bytes.Equal(written.Bytes(), golden) {
 		t.Errorf("the data of events is\n%s, want\n%s", written.Bytes(), golden)
+	}
+}
+
+// TestEarlierVersionsKeepTheirBytes reads the data of events as earlier versions of their types wrote it, and wants it
+// written again byte for byte. No program reads a version that is yet to come.
+func TestEarlierVersionsKeepTheirBytes(t *testing.T) {
+	golden, err := os.ReadFile("testdata/events-earlier.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := map[EventType]int16{}
+	for line := range strings.Lines(string(golden)) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 3)
+		v, err := strconv.Atoi(fields[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := Event{Type: EventType(fields[0]), V: int16(v)}
+		if e.Body, err = DecodeBody(e.Type, e.V, []byte(fields[2])); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := e.Canonical(); err != nil || string(data) != fields[2] {
+			t.Errorf("%s of version %d is written as\n%s, want\n%s", e.Type, e.V, data, fields[2])
+		}
+		earlier[e.Type] = max(earlier[e.Type], e.V)
+	}
+	for _, row := range eventTable {
+		if earlier[row.eventType] != row.version-1 {
+			t.Errorf("%s has version %d, and the file its versions up to %d", row.eventType, row.version, earlier[row.eventType])
+		}
+		for _, v := range []int16{-1, 0, row.version + 1} {
+			if _, err := DecodeBody(row.eventType, v, []byte("{}")); err == nil {
+				t.Errorf("%s was read with version %d", row.eventType, v)
+			}
+		}
 	}
 }
 

@@ -1,9 +1,14 @@
 package domain
 
 import (
+	"crypto/subtle"
+	"fmt"
+	"net/mail"
 	"slices"
 	"strings"
 	"time"
+
+	"integrityledger/domain/strictjson"
 )
 
 // Member is a person's membership of one organization.
@@ -15,6 +20,9 @@ type Member struct {
 	Role         Role
 	Status       MemberStatus
 	CreatedAt    time.Time
+
+	InvitationSHA256 *[32]byte  // of the secret of the last invitation; nil: never invited
+	InvitedUntil     *time.Time // when that ends, or has ended
 }
 
 // Role is a member's standing in an organization.
@@ -41,8 +49,9 @@ func (r Role) ManagesLinks() bool { return r == Owner || r == Admin }
 // MemberStatus tells whether a member's keys work.
 type MemberStatus string
 
-// Only keys of an active member work.
+// Only an active member acts, and only its keys work.
 const (
+	MemberInvited  MemberStatus = "invited" // and has not joined
 	MemberActive   MemberStatus = "active"
 	MemberDisabled MemberStatus = "disabled"
 	MemberEnded    MemberStatus = "ended"
@@ -60,6 +69,39 @@ func (b *MemberAddedBody) apply(s *State, e *Event) error {
 		ID: b.MemberID, Organization: e.Organization, EmailID: b.Email.ID, Email: e.text(b.Email).Body, Role: b.Role,
 		Status: MemberActive, CreatedAt: e.OccurredAt,
 	})
+	return nil
+}
+
+// MemberInvitedBody invites an address to join, or invites an invited member again, with another secret. The secret
+// itself is never stored.
+type MemberInvitedBody struct {
+	MemberID     MemberID  `json:"memberId"`
+	Email        TextRef   `json:"email"`
+	Role         Role      `json:"role"`
+	SecretSHA256 []byte    `json:"secretSha256"`
+	ExpiresAt    time.Time `json:"expiresAt"`
+}
+
+func (b *MemberInvitedBody) apply(s *State, e *Event) error {
+	s.AddMember(Member{ID: b.MemberID, Organization: e.Organization, CreatedAt: e.OccurredAt})
+	m := s.members[b.MemberID]
+	m.EmailID, m.Email, m.Role, m.Status = b.Email.ID, e.text(b.Email).Body, b.Role, MemberInvited
+	m.InvitationSHA256, m.InvitedUntil = new([32]byte), &b.ExpiresAt
+	copy(m.InvitationSHA256[:], b.SecretSHA256)
+	return nil
+}
+
+// MemberJoinedBody makes an invited member active.
+type MemberJoinedBody struct {
+	MemberID MemberID `json:"memberId"`
+}
+
+func (b *MemberJoinedBody) apply(s *State, e *Event) error {
+	m := s.members[b.MemberID]
+	if m == nil || m.Status != MemberInvited || !e.OccurredAt.Before(*m.InvitedUntil) {
+		return fmt.Errorf("event %s accepts an invitation that cannot be accepted", e.ID)
+	}
+	m.Status = MemberActive
 	return nil
 }
 
@@ -149,11 +191,12 @@ type ChangeMember struct {
 
 func (c *ChangeMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
 
-// Decide implements Command. An end is for good.
+// Decide implements Command. An end is for good; that of an invited member withdraws the invitation. An organization
+// keeps an active owner.
 func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 	known := s.memberNamed(c.Organization, c.Member, c.Email)
 	if known == nil {
-		return nil, Refuse(NotFound, "This organization has no such member.")
+		return nil, errUnknownMember
 	}
 	if known.Status == MemberEnded && (c.Role != nil || c.Status == nil || *c.Status != MemberEnded) {
 		return nil, Refuse(InvalidState, "This membership has ended for good; add the address again.")
@@ -165,9 +208,198 @@ func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if c.Status != nil {
 		after.Status = *c.Status
 	}
+	if err := s.mayChange(c.Origin, known.Role, after.Role); err != nil {
+		return nil, err
+	}
 	c.Outcome, c.Replayed = after, after == *known
-	if c.Replayed {
+	switch {
+	case c.Replayed:
 		return nil, nil
+	case known.Status == MemberInvited && after.Status != MemberInvited && after.Status != MemberEnded:
+		return nil, Refuse(InvalidState, "This member is invited and has not joined; until then only the role can change, or the invitation be withdrawn by ending the membership.")
+	case after.Status == MemberInvited && known.Status != MemberInvited:
+		return nil, InvalidMember("/status", "UNKNOWN", "must be active, disabled or ended")
+	case known.isActiveOwner() && !after.isActiveOwner() && !s.hasOwnerBeside(known):
+		return nil, Refuse(InvalidState, "This is the last active owner of the organization; make another member an owner first.")
 	}
 	return []Draft{{Subject: known.ID.String(), Body: &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status}}}, nil
+}
+
+func (m *Member) isActiveOwner() bool { return m.Role == Owner && m.Status == MemberActive }
+
+// hasOwnerBeside reports whether another member is an active owner of the same organization.
+func (s *State) hasOwnerBeside(m *Member) bool {
+	for id, other := range s.members {
+		if id != m.ID && other.Organization == m.Organization && other.isActiveOwner() {
+			return true
+		}
+	}
+	return false
+}
+
+// An invitation ends after InvitationLifetime, and works once. What bounds the mails that an organization can have sent:
+// an address is invited again only InvitationPause after the last time, and a day takes at most DailyInvitations of
+// further ones.
+const (
+	InvitationLifetime = 7 * 24 * time.Hour
+	InvitationPause    = 10 * time.Minute
+	DailyInvitations   = 100
+)
+
+// MaxMembers is how many memberships an organization may have, ended ones included.
+const MaxMembers = 10_000
+
+// EmailRule says what ValidEmail wants.
+const EmailRule = "must be an address such as name@example.org"
+
+// ValidEmail reports whether a text is the address of a person, without a name beside it.
+func ValidEmail(text string) bool {
+	address, err := mail.ParseAddress(text)
+	return err == nil && address.Address == text && len(text) <= 254
+}
+
+// ParseInvitationCode splits the code of an invitation into the organization that invites and the SHA-256 of its secret. A
+// wrong form or checksum is refused here, before any query.
+func ParseInvitationCode(text string) (id OrganizationID, secretSHA256 [32]byte, ok bool) {
+	return parseSecretText[OrganizationID](text, invitationPrefix)
+}
+
+// InviteMember invites a person to join an organization in a role.
+type InviteMember struct {
+	Origin
+	Email string
+	Role  Role
+
+	id           MemberID
+	text         Text
+	secretSHA256 [32]byte
+	sealed       []byte
+
+	Outcome Member
+	Renewed bool // the address was invited before
+}
+
+// NewInviteMember draws the secret of the invitation and returns its code, which is shown once, or mailed: seal, where the
+// service has it and sends mails, keeps the code for the mail.
+func NewInviteMember(c InviteMember, seal *SecretKey) (command *InviteMember, code string) {
+	code, c.secretSHA256 = newSecretText(invitationPrefix, c.Organization)
+	if seal != nil {
+		c.sealed = seal.Seal(c.Organization, code)
+	}
+	return &c, code
+}
+
+func (c *InviteMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+
+// Decide implements Command. An address that is invited already gets a new secret, and the former one works no more.
+func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, errUnknownOrganization
+	}
+	if !ValidEmail(c.Email) {
+		return nil, InvalidMember("/email", strictjson.CodeFormat, EmailRule)
+	}
+	if !slices.Contains(Roles(), c.Role) {
+		return nil, InvalidMember("/role", "UNKNOWN", fmt.Sprintf("must be one of %v", Roles()))
+	}
+	until := now.Add(InvitationLifetime)
+	invited := Member{Organization: c.Organization, CreatedAt: now}
+	known := s.MemberByEmail(c.Organization, c.Email)
+	switch {
+	case known == nil:
+		if err := s.mayInvite(c.Organization, now); err != nil {
+			return nil, err
+		}
+		invited.ID = c.id.draw(now)
+	case known.InvitationSHA256 != nil && *known.InvitationSHA256 == c.secretSHA256:
+		c.Outcome = *known
+		return nil, nil // an earlier attempt of this very command: the secret is fresh
+	case known.Status != MemberInvited:
+		return nil, Refuse(InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role, known.Status)
+	case known.InvitedUntil.Add(InvitationPause - InvitationLifetime).After(now):
+		return nil, &Error{
+			Code: RateLimited, RetryAfter: known.InvitedUntil.Add(InvitationPause - InvitationLifetime).Sub(now),
+			Message: fmt.Sprintf("This address was invited less than %d minutes ago; wait before it is invited again.", int(InvitationPause.Minutes())),
+		}
+	default:
+		invited = *known
+	}
+	if err := s.mayChange(c.Origin, invited.Role, c.Role); err != nil {
+		return nil, err
+	}
+	invited.EmailID, invited.Email, invited.Role, invited.Status = c.text.draw(now, c.Email).ID, c.Email, c.Role, MemberInvited
+	invited.InvitationSHA256, invited.InvitedUntil = &c.secretSHA256, &until
+	c.Outcome, c.Renewed = invited, known != nil
+	return []Draft{{
+		Subject: invited.ID.String(), Texts: []Text{c.text}, Sealed: c.sealed,
+		Body: &MemberInvitedBody{MemberID: invited.ID, Email: c.text.Ref(), Role: c.Role, SecretSHA256: c.secretSHA256[:], ExpiresAt: until},
+	}}, nil
+}
+
+// mayInvite refuses an invitation beyond those of a day or of all time. Invitations that were accepted or withdrawn count.
+func (s *State) mayInvite(o OrganizationID, now time.Time) error {
+	members, today, next := 0, 0, time.Duration(0)
+	for _, m := range s.members {
+		if m.Organization != o {
+			continue
+		}
+		members++
+		if m.InvitedUntil == nil {
+			continue
+		}
+		if free := m.InvitedUntil.Add(24*time.Hour - InvitationLifetime).Sub(now); free > 0 {
+			if today++; next == 0 || free < next {
+				next = free
+			}
+		}
+	}
+	switch {
+	case members >= MaxMembers:
+		return Refuse(InvalidState, "The organization has had %d members and may have no more.", MaxMembers)
+	case today >= DailyInvitations:
+		return &Error{Code: RateLimited, RetryAfter: next, Message: fmt.Sprintf("An organization invites at most %d addresses a day; wait until the first of them is a day old.", DailyInvitations)}
+	}
+	return nil
+}
+
+// AcceptInvitation makes the invited member active. Whoever has the code is not yet a member who could act: the service
+// itself is the actor.
+type AcceptInvitation struct {
+	Origin
+	SecretSHA256 [32]byte
+
+	Outcome Member
+}
+
+func (c *AcceptInvitation) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+
+// Decide implements Command. An invitation works once.
+func (c *AcceptInvitation) Decide(s *State, now time.Time) ([]Draft, error) {
+	var invited *Member
+	for _, m := range s.members {
+		if m.Organization == c.Organization && m.InvitationSHA256 != nil && subtle.ConstantTimeCompare(m.InvitationSHA256[:], c.SecretSHA256[:]) == 1 {
+			invited = m
+		}
+	}
+	if err := invited.mayJoin(now); err != nil {
+		return nil, err
+	}
+	c.Outcome = *invited
+	c.Outcome.Status = MemberActive
+	return []Draft{{Subject: invited.ID.String(), Body: &MemberJoinedBody{MemberID: invited.ID}}}, nil
+}
+
+// mayJoin refuses a member whose invitation cannot be accepted.
+func (m *Member) mayJoin(now time.Time) error {
+	switch {
+	case m == nil:
+		return errUnknownInvitation
+	case m.Status == MemberEnded:
+		return Refuse(InvalidState, "This invitation was withdrawn; ask for another.")
+	case m.Status != MemberInvited:
+		return Refuse(InvalidState, "This invitation was accepted already, and it works once; sign in instead.")
+	case !now.Before(*m.InvitedUntil):
+		return Refuse(InvalidState, "This invitation has expired: it lives %d days; ask for another.", int(InvitationLifetime.Hours()/24))
+	}
+	return nil
 }

@@ -21,11 +21,12 @@ import (
 )
 
 const (
-	apiKeyPrefix   = "ik_"
-	linkCodePrefix = "il_" // as long as apiKeyPrefix
-	secretLength   = 43    // base62 characters of 256 bits
-	checksumLength = 6     // base62 characters of a CRC-32
-	apiKeyLength   = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
+	apiKeyPrefix     = "ik_"
+	linkCodePrefix   = "il_" // as long as apiKeyPrefix
+	invitationPrefix = "in_" // as long as apiKeyPrefix
+	secretLength     = 43    // base62 characters of 256 bits
+	checksumLength   = 6     // base62 characters of a CRC-32
+	apiKeyLength     = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
 )
 
 // HasAPIKeyForm tells an API key, well formed or not, from a token of another kind.
@@ -84,8 +85,8 @@ func randomBase62() string {
 	return strings.Repeat("0", secretLength-len(digits)) + digits
 }
 
-// SecretKey seals webhook secrets at rest with AES-256-GCM (NIST SP 800-38D), the destination's id as associated data:
-// a sealed secret that is moved to another destination does not open.
+// SecretKey seals webhook secrets and the codes of invitations at rest with AES-256-GCM (NIST SP 800-38D), the id of what
+// they belong to as associated data: a sealed secret that is moved to another does not open.
 //
 // Sealed form: one byte of version (1), the first four bytes of the key's
 // SHA-256, a random nonce of twelve bytes, ciphertext and tag.
@@ -99,7 +100,7 @@ const (
 )
 
 // ErrOtherSecretKey is a secret that was sealed under another key.
-var ErrOtherSecretKey = errors.New("the webhook secret was sealed under another INTEGRITY_SECRET_KEY")
+var ErrOtherSecretKey = errors.New("the secret was sealed under another INTEGRITY_SECRET_KEY")
 
 // ParseSecretKey reads 32 bytes in base64 (44 characters) or hexadecimal (64).
 func ParseSecretKey(text string) (key SecretKey, err error) {
@@ -126,24 +127,24 @@ func (k SecretKey) newSecret(id WebhookID) (secret string, sealed []byte) {
 	return secret, k.Seal(id, secret)
 }
 
-// Seal encrypts a destination's secret.
-func (k SecretKey) Seal(id WebhookID, secret string) []byte {
+// Seal encrypts the secret of an id.
+func (k SecretKey) Seal(id fmt.Stringer, secret string) []byte {
 	sealed := append([]byte{sealedVersion}, k.id()...)
 	return k.gcm().Seal(sealed, nil, []byte(secret), []byte(id.String())) //nolint:gosec // gcm draws the nonce
 }
 
-// Open decrypts a destination's secret. ErrOtherSecretKey tells a wrong key from a damaged secret.
-func (k SecretKey) Open(id WebhookID, sealed []byte) (string, error) {
+// Open decrypts the secret of an id. ErrOtherSecretKey tells a wrong key from a damaged secret.
+func (k SecretKey) Open(id fmt.Stringer, sealed []byte) (string, error) {
 	const head = 1 + sealedKeyID
 	if len(sealed) < head || sealed[0] != sealedVersion {
-		return "", errors.New("must be a sealed webhook secret")
+		return "", errors.New("must be a sealed secret")
 	}
 	if !bytes.Equal(sealed[1:head], k.id()) {
 		return "", ErrOtherSecretKey
 	}
 	secret, err := k.gcm().Open(nil, nil, sealed[head:], []byte(id.String()))
 	if err != nil {
-		return "", fmt.Errorf("the sealed secret of %s was damaged, or is another destination's: %w", id, err)
+		return "", fmt.Errorf("the sealed secret of %s was damaged, or is another's: %w", id, err)
 	}
 	return string(secret), nil
 }

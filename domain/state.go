@@ -46,6 +46,8 @@ type State struct {
 	// Words that are not erased, where they were loaded or came into being.
 	titles table[ArtifactVersionID, Text]
 	names  table[OrganizationID, Text]
+	// keyNames only where Needs asks for them.
+	keyNames table[KeyID, Text]
 }
 
 type grantKey struct {
@@ -185,6 +187,13 @@ func (s *State) AddName(id OrganizationID, name Text) {
 	}
 }
 
+// AddKeyName loads the name of a key; an erased name is left out.
+func (s *State) AddKeyName(id KeyID, name Text) {
+	if name.Body != "" {
+		s.keyNames.put(id, name)
+	}
+}
+
 // What is not in the ledger is nil.
 
 func (s *State) Organization(id OrganizationID) *Organization { return s.organizations[id] }
@@ -233,7 +242,7 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 		*e = Event{
 			Organization: origin.Organization, Sequence: sequence, ID: NewID[EventID](now), V: k.version, Type: k.eventType,
 			Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: origin.Actor, RequestID: origin.RequestID,
-			Data: data, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
+			Data: data, Body: d.Body, Texts: d.Texts, Answer: d.Answer, Sealed: d.Sealed,
 		}
 		rand.Read(e.Nonce[:])
 		e.Hash = LeafHash(e.Leaf())

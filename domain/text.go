@@ -157,5 +157,6 @@ func (b *TextsErasedBody) apply(s *State, _ *Event) error {
 	}
 	maps.DeleteFunc(s.titles, func(_ ArtifactVersionID, title Text) bool { return erased(title.ID) })
 	maps.DeleteFunc(s.names, func(_ OrganizationID, name Text) bool { return erased(name.ID) })
+	maps.DeleteFunc(s.keyNames, func(_ KeyID, name Text) bool { return erased(name.ID) })
 	return nil
 }

@@ -339,6 +339,7 @@ func TestOAuthLinks(t *testing.T) {
 // Consent, membership and role are those of the moment.
 func TestOAuthEndsAtOnce(t *testing.T) {
 	s, p := withProvider(t, options{})
+	s.SecondOwner(t, s.org)
 	token := p.token(person, allScopes)
 	status := func(to domain.MemberStatus) {
 		t.Helper()

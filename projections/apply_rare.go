@@ -29,10 +29,16 @@ const (
 		at_95  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_95, excluded.at_95) ELSE excluded.at_95 END,
 		at_100 = CASE WHEN w.period = excluded.period THEN coalesce(w.at_100, excluded.at_100) ELSE excluded.at_100 END`
 	insertMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	inviteMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at, invitation_sha256, invited_until)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+	ON CONFLICT (shard, organization_id, member_id) DO UPDATE SET email_id = excluded.email_id, role = excluded.role, status = excluded.status,
+		invitation_sha256 = excluded.invitation_sha256, invited_until = excluded.invited_until`
+	joinMember   = `UPDATE members SET status = $4 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
 	updateMember = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
 	insertKey    = `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, network,
-		max_version_step, created_at, expires_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+		max_version_step, networks, name_id, created_by, created_at, expires_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
+	renameKey       = `UPDATE api_keys SET name_id = $3 WHERE shard = $1 AND key_id = $2`
 	changeKeyExpiry = `UPDATE api_keys SET expires_at = $3 WHERE shard = $1 AND key_id = $2`
 	revokeKey       = `UPDATE api_keys SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`
 	insertCompany   = `INSERT INTO companies (shard, company_id, organization_id, reference, created_at) VALUES ($1, $2, $3, $4, $5)`
@@ -127,11 +133,18 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		}
 	case *domain.MemberAddedBody:
 		b.Queue(insertMember, shard, organization, body.MemberID, body.Email.ID, body.Role, domain.MemberActive, e.OccurredAt)
+	case *domain.MemberInvitedBody:
+		b.Queue(inviteMember, shard, organization, body.MemberID, body.Email.ID, body.Role, domain.MemberInvited, e.OccurredAt,
+			body.SecretSHA256, body.ExpiresAt)
+	case *domain.MemberJoinedBody:
+		b.Queue(joinMember, shard, organization, body.MemberID, domain.MemberActive)
 	case *domain.MemberChangedBody:
 		b.Queue(updateMember, shard, organization, body.MemberID, body.Role, body.Status)
 	case *domain.KeyCreatedBody:
 		b.Queue(insertKey, shard, body.KeyID, organization, body.MemberID, body.SecretSHA256, body.Scopes,
-			body.Source, body.Network, body.MaxVersionStep, e.OccurredAt, body.ExpiresAt)
+			body.Source, body.Network, body.MaxVersionStep, body.Networks, textID(body.Name), e.Actor, e.OccurredAt, body.ExpiresAt)
+	case *domain.KeyRenamedBody:
+		b.Queue(renameKey, shard, body.KeyID, body.Name.ID)
 	case *domain.KeyExpiryChangedBody:
 		b.Queue(changeKeyExpiry, shard, body.KeyID, body.ExpiresAt)
 	case *domain.KeyRevokedBody:

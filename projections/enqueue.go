@@ -60,7 +60,13 @@ func enqueueMail(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $8, $8, 0, '{}')`
 	const disabled = `INSERT INTO mails (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
 		VALUES ($1, $2, $3, $4, $5, $6, $6, 0, '{}')`
+	const invitation = `INSERT INTO invitation_mails (shard, mail_id, organization_id, member_id, secret_sha256, sealed, created_at, expires_at, due_at, attempts)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $7, 0)`
 	switch body := e.Body.(type) {
+	case *domain.MemberInvitedBody:
+		if e.Sealed != nil {
+			b.Queue(invitation, shard, e.ID, e.Organization, body.MemberID, body.SecretSHA256, e.Sealed, e.OccurredAt, body.ExpiresAt)
+		}
 	case *domain.QuotaWarningReachedBody:
 		b.Queue(warning, shard, e.ID, e.Organization, int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
 	case *domain.WebhookDisabledBody:

@@ -24,8 +24,11 @@ const (
 		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_80, o.warned_95, o.warned_100`
 	WarningColumns = `organization_id, allowance, period, ARRAY[at_80, at_95, at_100] AS reached_at`
 	CompanyColumns = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0`
-	KeyColumns     = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
-		k.created_at, k.expires_at, k.revoked_at`
+	KeyColumns     = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step, k.networks,
+		coalesce(k.created_by, ''), k.created_at, k.expires_at, k.revoked_at`
+	// MemberColumns are those of a member and of the text t of its address.
+	MemberColumns = `m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at,
+		m.invitation_sha256, m.invited_until`
 	LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
 		l.subject, l.consented, l.linked_at, l.withdrawn_at`
 	WebhookColumns = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
@@ -58,14 +61,19 @@ const (
 
 	loadKeys = `SELECT ` + KeyColumns + `, m.email_id, m.role, m.status, m.created_at
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, network, max_version_step, created_at, expires_at,
-			revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
+	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, network, max_version_step, networks, created_by,
+			created_at, expires_at, revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
 	JOIN LATERAL (SELECT email_id, role, status, created_at FROM members
 		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true`
 
-	loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
+	loadKeyNames = `SELECT k.key_id, t.id, t.salt, t.body FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT key_id, organization_id, name_id FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
+	JOIN LATERAL (SELECT id, salt, coalesce(body, '') AS body FROM texts
+		WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true`
+
+	loadMembers = `SELECT ` + MemberColumns + `
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT member_id, organization_id, email_id, role, status, created_at FROM members
+	JOIN LATERAL (SELECT member_id, organization_id, email_id, role, status, created_at, invitation_sha256, invited_until FROM members
 		WHERE shard = $1 AND organization_id = n.id OFFSET 0) m ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts
 		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
@@ -180,6 +188,12 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	}) {
 		s.AddKey(k.APIKey)
 		s.AddMember(domain.Member{ID: k.Member, Organization: k.Organization, EmailID: k.EmailID, Role: k.Role, Status: k.Status, CreatedAt: k.Since})
+	})
+	lookUp(b, shard, loadKeyNames, needs.KeyNames, func(k struct {
+		Key domain.KeyID
+		domain.Text
+	}) {
+		s.AddKeyName(k.Key, k.Text)
 	})
 	lookUp(b, shard, loadKeyGrants, needs.KeyGrants, triple(s.AddGrant))
 	if len(needs.Webhooks) > 0 {

@@ -22,7 +22,7 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
-		"declarations": loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "links": loadLinks,
+		"declarations": loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "key_names": loadKeyNames, "links": loadLinks,
 		"update_organizations": updateOrganizations, "pending": loadPending, "update_warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
 		"reserve_documents": reserveDocuments, "reserve": reserveVersions, "finalize": finalizeVersions,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",

@@ -153,6 +153,8 @@ func TestGoClient(t *testing.T) {
 	if strings.Join(types, " ") != "registered registered superseded revoked" {
 		t.Errorf("feed: %v", types)
 	}
+	lookupCommands(t, s, access, found)
+	webhookCommands(t, s, access)
 }
 
 // verifyDeclared accepts evidence for its own declaration only.

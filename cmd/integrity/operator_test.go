@@ -37,12 +37,12 @@ func makeAccount(t *testing.T, dir string) (a account) {
 		t.Errorf("member: %+v", member)
 	}
 	mustJSON(t, nil, &a.company, append([]string{"company", "create", "c-7f3a"}, in...)...)
-	mustJSON(t, nil, &a.key, append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write", "--expires", "90d"}, in...)...)
+	mustJSON(t, nil, &a.key, append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write", "--expires", "90d"}, in...)...)
 	if a.key.Key == "" || len(a.key.Scopes) != 2 {
 		t.Errorf("key: %+v", a.key)
 	}
 	var grant wire.KeyAccess
-	mustJSON(t, nil, &grant, append([]string{"key", "grant", a.key.ID, "--company", "c-7f3a"}, at...)...)
+	mustJSON(t, nil, &grant, append([]string{"apikey", "grant", a.key.ID, "--company", "c-7f3a"}, at...)...)
 	if !grant.Enabled || grant.CompanyID != a.company.ID || grant.KeyID != a.key.ID {
 		t.Errorf("grant: %+v", grant)
 	}
@@ -69,9 +69,9 @@ func TestOperatorEffects(t *testing.T) {
 		}
 	}
 	wantStatus("a granted key", http.StatusOK)
-	must(t, nil, append([]string{"key", "grant", a.key.ID, "--company", "c-7f3a", "--revoke"}, at...)...)
+	must(t, nil, append([]string{"apikey", "grant", a.key.ID, "--company", "c-7f3a", "--revoke"}, at...)...)
 	wantStatus("without the grant", http.StatusForbidden)
-	must(t, nil, append([]string{"key", "grant", a.key.ID, "--company", "c-7f3a"}, at...)...)
+	must(t, nil, append([]string{"apikey", "grant", a.key.ID, "--company", "c-7f3a"}, at...)...)
 	must(t, nil, with("member", "disable", "--email", "ana@example.org")...)
 	wantStatus("a disabled member", http.StatusUnauthorized)
 	must(t, nil, with("member", "enable", "--email", "ana@example.org")...)
@@ -92,12 +92,12 @@ func TestOperatorEffects(t *testing.T) {
 	wantStatus("an expired key", http.StatusUnauthorized)
 	expireKey(t, dir, a.key.ID, "1 hour")
 	wantStatus("a key that has not expired", http.StatusOK)
-	must(t, nil, append([]string{"key", "revoke", a.key.ID}, at...)...)
+	must(t, nil, append([]string{"apikey", "revoke", a.key.ID}, at...)...)
 	wantStatus("a revoked key", http.StatusUnauthorized)
 	must(t, nil, with("member", "end", "--email", "ana@example.org")...)
 
 	var keys struct{ Keys []operator.KeyView }
-	mustJSON(t, nil, &keys, with("key", "list")...)
+	mustJSON(t, nil, &keys, with("apikey", "list")...)
 	if len(keys.Keys) != 1 || keys.Keys[0].RevokedAt == nil || keys.Keys[0].Key != "" {
 		t.Errorf("keys: %+v", keys)
 	}
@@ -214,10 +214,10 @@ func TestOperatorRefusals(t *testing.T) {
 		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), cli.ExitFailed, "--email"},
 		{append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), cli.ExitFailed, "one of [owner admin reviewer analyst viewer]"},
 		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), cli.ExitNegative, "no such member"},
-		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...), cli.ExitFailed, "is no scope"},
-		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d"}, in...), cli.ExitFailed, "from 1h to 730d"},
-		{append([]string{"key", "grant", a.key.ID, "--company", "other"}, at...), cli.ExitNegative, "integrity company create"},
-		{append([]string{"key", "revoke", a.key.Key}, at...), cli.ExitFailed, "not the text of the key"},
+		{append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...), cli.ExitFailed, "is no scope"},
+		{append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d"}, in...), cli.ExitFailed, "from 1h to 730d"},
+		{append([]string{"apikey", "grant", a.key.ID, "--company", "other"}, at...), cli.ExitNegative, "integrity company create"},
+		{append([]string{"apikey", "revoke", a.key.Key}, at...), cli.ExitFailed, "not the text of the key"},
 		{append([]string{"company", "create", "-a b"}, in...), cli.ExitFailed, ""},
 		{append([]string{"keys", "generate"}, at...), cli.ExitFailed, "is not overwritten"},
 		{append([]string{"organization", "burn"}, at...), cli.ExitFailed, ""},

@@ -126,7 +126,7 @@ func TestContainerRoot(t *testing.T) {
 	in := []string{"--organization", organization.ID}
 	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
 	var key operator.KeyView
-	mustJSON(t, database, &key, append([]string{"key", "create", "--member", "a@example.org", "--scopes", "artifacts:write,artifacts:read"}, in...)...)
+	mustJSON(t, database, &key, append([]string{"apikey", "create", "--member", "a@example.org", "--scopes", "artifacts:write,artifacts:read"}, in...)...)
 	var form bytes.Buffer
 	parts := multipart.NewWriter(&form)
 	field, err := parts.CreatePart(map[string][]string{"Content-Disposition": {`form-data; name="metadata"`}, "Content-Type": {"application/json"}})

@@ -22,7 +22,7 @@ func TestOrganizationCertification(t *testing.T) {
 	in := append([]string{"--organization", org.ID}, at...)
 	must(t, nil, append([]string{"member", "add", "--email", "ana@example.org", "--role", "owner"}, in...)...)
 	var key operator.KeyView
-	mustJSON(t, nil, &key, append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "artifacts:read,artifacts:write"}, in...)...)
+	mustJSON(t, nil, &key, append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "artifacts:read,artifacts:write"}, in...)...)
 
 	var credits struct{ Added, Balance int64 }
 	mustJSON(t, nil, &credits, append([]string{"organization", "credits", "add", org.ID, "--files", "40"}, at...)...)
@@ -81,7 +81,7 @@ func TestEraseSubjects(t *testing.T) {
 	var member operator.MemberView
 	mustJSON(t, nil, &member, append([]string{"member", "add", "--email", "ana@example.org", "--role", "owner"}, in...)...)
 	var key operator.KeyView
-	mustJSON(t, nil, &key, append([]string{"key", "create", "--member", member.ID, "--scopes", "artifacts:read,artifacts:write"}, in...)...)
+	mustJSON(t, nil, &key, append([]string{"apikey", "create", "--member", member.ID, "--scopes", "artifacts:read,artifacts:write"}, in...)...)
 	must(t, nil, append([]string{"organization", "retention", org.ID, "--keep", "days:30"}, at...)...)
 	var made struct{ Version struct{ ID string } }
 	text := map[string]string{"title": "Personal", "kind": "text", "text": "the bytes"}
@@ -116,7 +116,7 @@ func TestEraseSubjects(t *testing.T) {
 	if r := erase(member.ID); r.code != 0 || !strings.Contains(r.out, "erased 1 texts") {
 		t.Errorf("an ended member: %d %s%s", r.code, r.out, r.errs)
 	}
-	if r := integrity(t, nil, append([]string{"key", "create", "--member", member.ID, "--scopes", "artifacts:read"}, in...)...); r.code != cli.ExitNegative {
+	if r := integrity(t, nil, append([]string{"apikey", "create", "--member", member.ID, "--scopes", "artifacts:read"}, in...)...); r.code != cli.ExitNegative {
 		t.Errorf("a key of an ended member: %d %s", r.code, r.errs)
 	}
 }

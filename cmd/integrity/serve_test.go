@@ -155,8 +155,8 @@ func externalAccount(t *testing.T, database []string) string {
 	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
 	must(t, database, append([]string{"company", "create", "c"}, in...)...)
 	var key operator.KeyView
-	mustJSON(t, database, &key, append([]string{"key", "create", "--member", "a@example.org", "--scopes", "integrity:read,integrity:write"}, in...)...)
-	must(t, database, "key", "grant", key.ID, "--company", "c")
+	mustJSON(t, database, &key, append([]string{"apikey", "create", "--member", "a@example.org", "--scopes", "integrity:read,integrity:write"}, in...)...)
+	must(t, database, "apikey", "grant", key.ID, "--company", "c")
 	return key.Key
 }
 

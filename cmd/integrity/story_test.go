@@ -131,7 +131,7 @@ func TestDemoStory(t *testing.T) {
 		t.Errorf("a second start of the demo did not reuse the first: %+v", next)
 	}
 	again.stop()
-	must(t, nil, "key", "revoke", "key_"+access.Keys.Worker[3:29], "--data-dir", s.dir)
+	must(t, nil, "apikey", "revoke", "key_"+access.Keys.Worker[3:29], "--data-dir", s.dir)
 	renewed := start(t, s.dir, "--demo")
 	next := renewed.demo()
 	if next.Keys.Worker == access.Keys.Worker || next.OrganizationID != access.OrganizationID {

@@ -29,7 +29,7 @@ func TestKillBeforeTheWarning(t *testing.T) {
 	of := []string{"--organization", org.ID, "--data-dir", dir}
 	must(t, in.env, append([]string{"member", "add", "--email", "ana@example.org", "--role", "owner"}, of...)...)
 	var key operator.KeyView
-	mustJSON(t, in.env, &key, append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "audit:read"}, of...)...)
+	mustJSON(t, in.env, &key, append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "audit:read"}, of...)...)
 
 	server, err := postgres.Attach(t.Context(), dir)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain"
 	"integrityledger/handlers/wire"
 )
 
@@ -135,5 +136,128 @@ func TestSecretKeyErrors(t *testing.T) {
 	r := integrity(t, []string{config.Prefix + "SECRET_KEY=short"}, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t))
 	if r.code != cli.ExitFailed || !strings.Contains(r.errs, "SECRET_KEY") || strings.Contains(r.errs, "short") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// lookupCommands looks a record up by every name that it has, and prints the month.
+func lookupCommands(t *testing.T, s *running, access demo.Access, record wire.Record) {
+	t.Helper()
+	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
+	byVersion := []string{"--company", record.CompanyReference, "--source", record.Source, "--document", record.DocumentReference, "--version"}
+	for _, args := range [][]string{{record.PublicID}, {record.VerificationURL}, append(byVersion, "1")} {
+		var found wire.Record
+		if mustJSON(t, env, &found, append([]string{"lookup"}, args...)...); found.ID != record.ID || found.Status != domain.StatusRevoked {
+			t.Errorf("lookup %v: %+v", args, found)
+		}
+	}
+	for _, c := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{cli.ExitNegative, "RECORD_NOT_FOUND", append(byVersion, "9")},
+		{cli.ExitNegative, "RECORD_NOT_FOUND", []string{strings.Repeat("a", 26)}},
+		{cli.ExitFailed, "name the record by PUBLIC_ID, or", nil},
+		{cli.ExitFailed, "name the record by PUBLIC_ID, or", append([]string{record.PublicID}, append(byVersion, "1")...)},
+		{cli.ExitFailed, "the key is for", []string{"https://elsewhere.example.org/integrity/" + record.PublicID}},
+		{cli.ExitFailed, "--version must be", append(byVersion, "0")},
+	} {
+		if r := integrity(t, env, append([]string{"lookup"}, c.args...)...); r.code != c.code || !strings.Contains(r.errs, c.says) || r.out != "" {
+			t.Errorf("lookup %v: %+v", c.args, r)
+		}
+	}
+	var usage wire.Allowance
+	if mustJSON(t, env, &usage, "usage"); usage.Organization.Used != 3 {
+		t.Errorf("usage: %+v", usage)
+	}
+	if out := must(t, env, "usage"); !strings.Contains(out, "versions      3 ") || !strings.Contains(out, "company       "+record.CompanyReference+"  2\n") {
+		t.Errorf("usage: %s", out)
+	}
+}
+
+// webhookCommands makes a destination from a command line and sends it what it has missed.
+func webhookCommands(t *testing.T, s *running, access demo.Access) {
+	t.Helper()
+	as := func(key string) []string {
+		return []string{config.VariableAPIKey + "=" + key, config.VariableBaseURL + "=" + s.base}
+	}
+	admin := as(access.Keys.Admin)
+	box := &inbox{seen: map[string]int{}}
+	receiver := httptest.NewServer(box)
+	defer receiver.Close()
+	arrived := func(events, deliveries int) {
+		t.Helper()
+		eventually(t, "the deliveries arrive", func() error {
+			if different, all := box.counts(); different != events || all != deliveries {
+				return fmt.Errorf("%d events in %d deliveries", different, all)
+			}
+			return nil
+		})
+	}
+	create := []string{"webhook", "create", receiver.URL, "--types", "integrity.revoked", "--company"}
+
+	// Nothing is made where a company cannot be authorized.
+	if r := integrity(t, admin, append(create, "go-company,nobody")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, `no company "nobody"`) {
+		t.Errorf("an unknown company: %+v", r)
+	}
+	if r := integrity(t, as(access.Keys.Worker), append(create[:len(create)-1:len(create)-1], "--json")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
+		t.Errorf("a worker's key: %+v", r)
+	}
+	var made wire.WebhookWithSecret
+	mustJSON(t, admin, &made, append(create, "go-company", "--description", "from a command line")...)
+	if !strings.HasPrefix(made.Secret, "whsec_") || made.Companies != 1 || made.Description == nil || len(made.Types) != 1 {
+		t.Errorf("made: %+v", made.Webhook)
+	}
+	for _, flags := range [][]string{nil, {"--json"}} {
+		if out := must(t, admin, append([]string{"webhook", "list"}, flags...)...); strings.Count(out, "whk_") != 2 || !strings.Contains(out, made.ID) || strings.Contains(out, made.Secret) {
+			t.Errorf("list: %s", out)
+		}
+	}
+
+	var test wire.Delivery
+	mustJSON(t, admin, &test, "webhook", "test", made.ID)
+	arrived(1, 1)
+	// The event of before the destination: counted, and sent once only.
+	replay := []string{"webhook", "replay", made.ID, "--from", "1"}
+	if out := must(t, admin, replay...); !strings.HasPrefix(out, "1 deliveries would be queued; nothing was done") {
+		t.Errorf("counted: %s", out)
+	}
+	var replayed wire.Replay
+	mustJSON(t, admin, &replayed, append(replay, "--confirm")...)
+	if replayed.Count != 1 || replayed.DryRun {
+		t.Errorf("replayed: %+v", replayed)
+	}
+	arrived(2, 2)
+	var list wire.Deliveries
+	eventually(t, "both deliveries are known to have arrived", func() error {
+		if mustJSON(t, admin, &list, "webhook", "deliveries", made.ID, "--status", "delivered"); len(list.Deliveries) != 2 {
+			return fmt.Errorf("%+v", list)
+		}
+		return nil
+	})
+	if out := must(t, admin, append(replay, "--confirm")...); out != "0 deliveries were queued\n" {
+		t.Errorf("again: %s", out)
+	}
+	if out := must(t, admin, "webhook", "deliveries", made.ID, "--limit", "1"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "  delivered  1 attempts, ") {
+		t.Errorf("one delivery: %s", out)
+	}
+	must(t, admin, "webhook", "redeliver", list.Deliveries[0].ID)
+	arrived(2, 3)
+
+	for _, c := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{cli.ExitFailed, "webhookId must be an id", []string{"test", made.Secret}},
+		{cli.ExitFailed, "deliveryId must be an id", []string{"redeliver", made.ID}},
+		{cli.ExitFailed, "--from must be", []string{"replay", made.ID, "--from", "2", "--to", "1"}},
+		{cli.ExitNegative, "/companyReference", []string{"replay", made.ID, "--from", "1", "--company", "nobody"}},
+		{cli.ExitNegative, "NOT_FOUND", []string{"deliveries", "whk_" + test.ID[len("dlv_"):]}},
+		{cli.ExitNegative, "/url", []string{"create", "ftp://receiver.example"}},
+	} {
+		if r := integrity(t, admin, append([]string{"webhook"}, c.args...)...); r.code != c.code || !strings.Contains(r.errs, c.says) || r.out != "" || strings.Contains(r.errs, made.Secret) {
+			t.Errorf("webhook %v: %+v", c.args, r)
+		}
 	}
 }

@@ -81,7 +81,7 @@ func (s *service) warnOfKeys(ctx context.Context) {
 	case err != nil:
 		s.log.Warn("cannot look for API keys that end soon", "error", err)
 	case len(keys) > 0:
-		s.log.Warn("API keys end within 30 days; integrity key list shows them, integrity key rotate makes successors",
+		s.log.Warn("API keys end within 30 days; integrity apikey list shows them, integrity apikey rotate makes successors",
 			"keys", len(keys), "first", keys[0].ID.String(), "organization", keys[0].Organization.String(), "ends", cli.TimeText(keys[0].ExpiresAt))
 	}
 }

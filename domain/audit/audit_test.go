@@ -35,6 +35,7 @@ type past struct {
 	state     *domain.State
 	now       time.Time
 	events    []audit.Event
+	texts     map[domain.TextID]audit.Text
 	registrar domain.Registrar
 	trusted   *evidence.TrustedKeys
 	id        domain.OrganizationID
@@ -45,14 +46,14 @@ type past struct {
 
 func newPast(t failing) *past {
 	t.Helper()
-	p := &past{t: t, state: domain.NewState(must(domain.DefaultPlans())), now: time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC)}
+	p := &past{t: t, state: domain.NewState(must(domain.DefaultPlans())), now: time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC), texts: map[domain.TextID]audit.Text{}}
 	signer := evidence.GenerateSigner()
 	p.registrar = domain.Registrar{Issuer: "https://ledger.example", Secret: domain.LedgerSecret("secret"), Signer: signer}
 	p.trusted = must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key()}}, nil, nil))
 	p.id = domain.NewOrganizationID(p.now, 0)
 	operator := domain.Origin{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
 	p.do(&domain.CreateOrganization{Origin: operator, Name: "Example", Plan: domain.InternalPlan, Internal: true})
-	p.do(&domain.AddMember{Origin: operator, Email: "ana@example.org", Role: domain.Owner})
+	p.do(&domain.AddMember{Origin: operator, Email: "ana@example.org", Role: domain.Admin}) // not the last owner, so it may be ended
 	key, _ := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: "ana@example.org", Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, p.now)
 	p.do(key)
 	p.key = key.Outcome.ID
@@ -96,11 +97,14 @@ func (p *past) append(c domain.Command, drafts []domain.Draft, err error) {
 	}
 	for _, e := range events {
 		e.Position = int64(len(p.events)) + 1
-		texts := e.Texts
+		for _, text := range e.Texts {
+			p.texts[text.ID] = audit.Text{ID: text.ID, Salt: text.Salt[:], Body: &text.Body}
+		}
+		refs := domain.TextRefs(e.Body)
 		e.Texts, e.Body = nil, nil
 		stored := audit.Event{Event: e}
-		for _, text := range texts {
-			stored.Stored = append(stored.Stored, audit.Text{ID: text.ID, Salt: text.Salt[:], Body: &text.Body})
+		for _, ref := range refs {
+			stored.Stored = append(stored.Stored, p.texts[ref.ID])
 		}
 		p.events = append(p.events, stored)
 	}
@@ -202,7 +206,14 @@ func TestSoundHistories(t *testing.T) {
 		var ids []domain.PublicID
 		for range rapid.IntRange(0, 25).Draw(t, "commands") {
 			document, version := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "document"), rapid.Int32Range(1, 5).Draw(t, "version")
-			switch rapid.IntRange(0, 7).Draw(t, "command") {
+			switch rapid.IntRange(0, 8).Draw(t, "command") {
+			case 8:
+				p.do(&domain.ChangeKey{Origin: p.operator(), Key: p.key, Name: new("accounting")})
+				invite, code := domain.NewInviteMember(domain.InviteMember{Origin: p.operator(), Email: document + "@example.org", Role: domain.Viewer}, nil)
+				p.do(invite)
+				if _, secret, _ := domain.ParseInvitationCode(code); version > 2 {
+					p.do(&domain.AcceptInvitation{Origin: p.operator(), SecretSHA256: secret})
+				}
 			case 4:
 				status := rapid.SampledFrom([]domain.MemberStatus{domain.MemberActive, domain.MemberDisabled, domain.MemberEnded}).Draw(t, "status")
 				p.do(&domain.ChangeMember{Origin: p.operator(), Email: "ana@example.org", Status: &status})

@@ -46,11 +46,15 @@ func (c *Checker) known(e *Event) string {
 	switch b := e.Body.(type) {
 	case *domain.MemberChangedBody:
 		return c.member(e, b.MemberID)
+	case *domain.MemberJoinedBody:
+		return c.member(e, b.MemberID)
 	case *domain.KeyCreatedBody:
 		return c.member(e, b.MemberID)
 	case *domain.KeyRevokedBody:
 		return c.key(e, b.KeyID)
 	case *domain.KeyExpiryChangedBody:
+		return c.key(e, b.KeyID)
+	case *domain.KeyRenamedBody:
 		return c.key(e, b.KeyID)
 	case *domain.AccessChangedBody:
 		if k := c.state.Company(e.Company); k == nil || k.Organization != e.Organization {

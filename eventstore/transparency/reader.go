@@ -42,6 +42,7 @@ type Reader struct {
 
 	mu    sync.Mutex
 	size  int64 // of the published tree that was seen last
+	tree  int   // how many trees were another than the one before: what was read of one is not taken in as of another
 	tiles knownTiles
 	runs  []run // within that tree, by shard and first position; the newest may be longer by now
 	last  lastTree
@@ -120,6 +121,7 @@ func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles
 	found := make(knownTiles, len(tiles))
 	var missing []tile
 	r.mu.Lock()
+	tree := r.tree
 	for _, at := range tiles {
 		if known := r.tiles[at]; known != nil && len(known[0]) >= at.width(size)*tlog.HashSize {
 			found[at] = known
@@ -141,12 +143,15 @@ func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles
 			fresh[at] = newSubtrees(hashes[:lasting])
 		}
 	}
+	maps.Copy(found, fresh)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.tree != tree {
+		return found, nil
+	}
 	if r.tiles == nil || len(r.tiles)+len(fresh) > mostKnown {
 		r.tiles = knownTiles{}
 	}
-	maps.Copy(found, fresh)
 	maps.Copy(r.tiles, fresh)
 	return found, nil
 }
@@ -154,19 +159,25 @@ func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles
 func (r *Reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.another()
+}
+
+// another forgets what was remembered of the tree before. The caller holds the lock.
+func (r *Reader) another() {
+	r.tree++
 	r.tiles, r.runs, r.last = nil, nil, lastTree{}
 }
 
-// published takes in the size of the published tree. A tree that became smaller is another one, of which nothing is
-// known.
-func (r *Reader) published(size int64) (another bool) {
+// published takes in the size of the published tree, and answers which tree it is of. A tree that became smaller is
+// another one, of which nothing is known.
+func (r *Reader) published(size int64) (tree int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if another = size < r.size; another {
-		r.tiles, r.runs, r.last = nil, nil, lastTree{}
+	if size < r.size {
+		r.another()
 	}
 	r.size = size
-	return another
+	return r.tree
 }
 
 // atOnce answers a question from memory, where the tree that was read last is fresh enough and all else is known.
@@ -382,6 +393,7 @@ func (r *Reader) find(ctx context.Context, batch []*leafQuestion) error {
 	var positions []int64
 	sent := time.Now()
 	r.mu.Lock()
+	tree := r.tree
 	for i, q := range batch {
 		var known bool
 		if q.index, known = r.recall(q.shard, q.position); !known {
@@ -414,7 +426,7 @@ func (r *Reader) find(ctx context.Context, batch []*leafQuestion) error {
 	} else if err != nil {
 		return fmt.Errorf("look for leaves: %w", err)
 	}
-	if r.published(head.size) && len(places) < len(batch) {
+	if r.published(head.size) != tree && len(places) < len(batch) {
 		return r.find(ctx, batch) // what was remembered is of another tree
 	}
 	r.remember(found, head.size)

@@ -99,6 +99,24 @@ func TestConcurrentProofs(t *testing.T) {
 	asking.Wait()
 }
 
+func lockTable(t testing.TB, admin *pgxpool.Pool, table string) pgx.Tx {
+	t.Helper()
+	tx, err := admin.Begin(context.Background())
+	check(t, err)
+	_, err = tx.Exec(context.Background(), "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
+	check(t, err)
+	return tx
+}
+
+func awaitLock(t *testing.T, admin *pgxpool.Pool) {
+	t.Helper()
+	eventually(t, "a question waits for the lock", func() bool {
+		var n int
+		check(t, admin.QueryRow(context.Background(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n))
+		return n > 0
+	})
+}
+
 // TestLockedTree: tables that are locked away cost one connection, whoever asks; who gives up is let go, and the batch
 // ends by itself.
 func TestLockedTree(t *testing.T) {
@@ -107,14 +125,7 @@ func TestLockedTree(t *testing.T) {
 	process(t, l, signer).turned(t)
 	e := l.Events(t, 1)[0]
 	pool, admin, ctx := readPool(t, l), owner(t, l), context.Background()
-	lock := func() pgx.Tx {
-		tx, err := admin.Begin(ctx)
-		check(t, err)
-		_, err = tx.Exec(ctx, "LOCK TABLE transparency_runs IN ACCESS EXCLUSIVE MODE")
-		check(t, err)
-		return tx
-	}
-	locked := lock()
+	locked := lockTable(t, admin, "transparency_runs")
 	reader := &Reader{Pool: pool, limit: time.Hour}
 	asking, leave := context.WithCancel(ctx)
 	answers := make(chan error)
@@ -125,11 +136,7 @@ func TestLockedTree(t *testing.T) {
 		}()
 	}
 	ask()
-	eventually(t, "the first question waits for the lock", func() bool {
-		var n int
-		check(t, admin.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n))
-		return n > 0
-	})
+	awaitLock(t, admin)
 	for range 20 {
 		ask()
 	}
@@ -146,7 +153,7 @@ func TestLockedTree(t *testing.T) {
 	_, err := reader.Inclusion(ctx, 1, e.Position, e.Leaf())
 	check(t, err)
 
-	locked = lock()
+	locked = lockTable(t, admin, "transparency_runs")
 	_, err = (&Reader{Pool: pool, limit: time.Millisecond}).Inclusion(ctx, 1, e.Position, e.Leaf())
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a batch whose time is over: %v", err)
@@ -238,6 +245,30 @@ func TestForkedTree(t *testing.T) {
 		_, err = reader.Inclusion(context.Background(), 1, first.Position, first.Leaf())
 		check(t, err)
 	}
+}
+
+// TestTreeChangesMeanwhile: where another reader is the first to see the smaller tree of a restore, a question that is
+// under way does not answer by what was remembered of the larger one.
+func TestTreeChangesMeanwhile(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 3)
+	process(t, l, signer).turned(t)
+	ctx, admin, first := context.Background(), owner(t, l), l.Events(t, 1)[0]
+	reader := &Reader{Pool: readPool(t, l), limit: time.Hour}
+	_, err := reader.Inclusion(ctx, 1, first.Position, first.Leaf())
+	check(t, err)
+	size := reader.size
+	reader.size, reader.runs[0].firstLeaf = size+1000, 500 // as of a larger tree
+	locked := lockTable(t, admin, "transparency_checkpoint")
+	answer := make(chan error)
+	go func() {
+		_, err := reader.Inclusion(ctx, 1, first.Position, first.Leaf())
+		answer <- err
+	}()
+	awaitLock(t, admin)
+	reader.published(size)
+	check(t, locked.Rollback(ctx))
+	check(t, <-answer)
 }
 
 // TestLeavesAreLookedUp: without statistics too a leaf is found by the index of its position.

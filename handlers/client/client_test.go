@@ -183,8 +183,12 @@ func TestMalformedIDs(t *testing.T) {
 		}
 	}
 	_, granted := client.GrantKey(t.Context(), malformed, "key", true)
-	if granted == nil || granted.Error() != "companyId must be com_ and 26 characters" {
-		t.Errorf("GrantKey: %v", granted)
+	_, listed := client.Deliveries(t.Context(), malformed, "", "")
+	_, redelivered := client.Redeliver(t.Context(), malformed)
+	for want, err := range map[string]error{"companyId": granted, "webhookId": listed, "deliveryId": redelivered} {
+		if err == nil || !strings.HasPrefix(err.Error(), want+" must be an id of the form ") || strings.Contains(err.Error(), malformed) {
+			t.Errorf("%s: %v", want, err)
+		}
 	}
 }
 

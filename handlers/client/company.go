@@ -2,7 +2,7 @@ package client
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -46,11 +46,18 @@ func (c *Client) GrantWebhook(ctx context.Context, companyID, webhookID string, 
 }
 
 func grant(companyID, to string, document any) ask {
-	a := ask{method: http.MethodPost, path: "/api/v1/integrity/companies/" + companyID + to, document: document}
-	if _, err := domain.ParseID[domain.CompanyID](companyID); err != nil {
-		a.wrong = errors.New("companyId must be com_ and 26 characters")
+	return ask{
+		method: http.MethodPost, path: "/api/v1/integrity/companies/" + companyID + to, document: document,
+		wrong: checkID("companyId", companyID, domain.ParseID[domain.CompanyID]),
 	}
-	return a
+}
+
+// checkID says why a text is no id that a path may name. The text is never shown: it may be a secret.
+func checkID[I any](name, text string, parse func(string) (I, error)) error {
+	if _, err := parse(text); err != nil {
+		return fmt.Errorf("%s %w", name, err)
+	}
+	return nil
 }
 
 // Usage is the organization's month, with what the key's companies contributed.

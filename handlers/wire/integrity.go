@@ -197,6 +197,21 @@ type RevokeRequest struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// WebhookRequest makes a destination. Without types it receives all.
+type WebhookRequest struct {
+	URL         string             `json:"url"`
+	Description string             `json:"description,omitempty"`
+	Types       []domain.EventType `json:"types,omitempty"`
+}
+
+// ReplayRequest names what a destination may have missed, both ends included; a zero ToSequence is the last one.
+type ReplayRequest struct {
+	FromSequence     int64  `json:"fromSequence"`
+	ToSequence       int64  `json:"toSequence,omitempty"`
+	CompanyReference string `json:"companyReference,omitempty"`
+	DryRun           bool   `json:"dryRun"`
+}
+
 // ComparisonResult is one of the specification's public comparison results. They are never collapsed into one pass or
 // fail.
 type ComparisonResult string

@@ -43,8 +43,34 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	register("withdrawn", 2)
 	spare, _ := l.Key(t, o, domain.IntegrityRead)
 	l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: spare.ID})
+	l.administration(t, o)
 	l.certification(t, o)
 	return first, second
+}
+
+// administration names a key with several networks, which it renames, and a successor that has the name; and invites two
+// members, one of whom joins.
+func (l *Ledger) administration(t testing.TB, o Organization) {
+	t.Helper()
+	now := l.Now()
+	create, _ := domain.NewCreateKey(domain.CreateKey{
+		Origin: o.Origin(), Member: o.Key.Member, Name: "accounting", Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: domain.MinKeyLifetime,
+		KeyLimits: domain.KeyLimits{Networks: []string{"192.0.2.0/24", "2001:db8::/32"}}, Companies: []string{o.Company.Reference},
+	}, now)
+	l.Must(t, create)
+	l.Must(t, &domain.ChangeKey{Origin: o.Origin(), Key: create.Outcome.ID, Name: new("invoices")})
+	rotate, _ := domain.NewRotateKey(domain.RotateKey{Origin: o.Origin(), Key: create.Outcome.ID, Lifetime: domain.MinKeyLifetime, CopyGrants: true}, now)
+	l.Must(t, rotate)
+	key, _ := domain.NewSecretKey()
+	for _, email := range []string{"joined@example.com", "invited@example.com"} {
+		invite, code := domain.NewInviteMember(domain.InviteMember{Origin: o.Origin(), Email: email, Role: domain.Reviewer}, &key)
+		l.Must(t, invite)
+		if organization, secret, _ := domain.ParseInvitationCode(code); email == "joined@example.com" {
+			l.Must(t, &domain.AcceptInvitation{
+				Origin: domain.Origin{Organization: organization, Actor: domain.SystemActor, RequestID: "test"}, SecretSHA256: secret,
+			})
+		}
+	}
 }
 
 func (l *Ledger) destinations(t testing.TB, o Organization) {

@@ -181,6 +181,12 @@ func (l *Ledger) Organization(t testing.TB, shard domain.Shard, plan string) Org
 	return o
 }
 
+// SecondOwner adds an owner, beside whom the first may be demoted, disabled or ended.
+func (l *Ledger) SecondOwner(t testing.TB, o Organization) {
+	t.Helper()
+	l.Must(t, &domain.AddMember{Origin: o.Operator(), Email: "second-owner@example.com", Role: domain.Owner})
+}
+
 // Key creates a key of the organization's owner.
 func (l *Ledger) Key(t testing.TB, o Organization, scopes ...domain.Scope) (domain.APIKey, string) {
 	t.Helper()

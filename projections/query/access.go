@@ -49,14 +49,14 @@ const (
 			row_number() OVER (PARTITION BY k.organization_id, n.minute, n.counted ORDER BY n.place) AS ordinal
 		FROM asked n`
 
-	// A key may act when its secret is right, it is neither expired nor revoked, and the client is inside its network
-	// where it has one (an unknown address is inside none). The secret is 256 random bits and only its hash is
+	// A key may act when its secret is right, it is neither expired nor revoked, and the client is inside one of its networks
+	// where it has any (an unknown address is inside none). The secret is 256 random bits and only its hash is
 	// compared, so the comparison's time tells nothing.
 	usableKey = `
-		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, network, max_version_step, expires_at, revoked_at
+		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, network, networks, max_version_step, expires_at, revoked_at
 			FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k
 			ON k.secret_sha256 = n.secret AND k.revoked_at IS NULL AND k.expires_at > n.at
-				AND (k.network IS NULL OR n.client <<= k.network::cidr)`
+				AND (k.network IS NULL OR n.client <<= ANY (coalesce(k.networks, ARRAY[k.network])::inet[]))`
 
 	// A link may act for the subject that redeemed it until its consent is withdrawn.
 	usableLink = `

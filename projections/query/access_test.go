@@ -173,6 +173,7 @@ func TestMembershipDecidesAtOnce(t *testing.T) {
 	l := ledgertest.New(t)
 	store := l.Store(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
+	l.SecondOwner(t, o)
 	key, secret, _ := domain.ParseAPIKey(o.Secret)
 	for _, want := range []struct {
 		role   domain.Role
@@ -184,7 +185,7 @@ func TestMembershipDecidesAtOnce(t *testing.T) {
 		}
 		l.Must(t, change)
 		members, err := store.Members(ctx, o.ID)
-		if err != nil || len(members) != 1 || members[0].Role != want.role || members[0].Status != want.status {
+		if err != nil || len(members) != 2 || members[0].Role != want.role || members[0].Status != want.status {
 			t.Errorf("members %+v, %v, want %+v", members, err, want)
 		}
 		access, err := store.Authenticate(ctx, key, secret, netip.Addr{}, l.Now())
@@ -203,6 +204,7 @@ func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 	l := ledgertest.New(t)
 	store := l.Store(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
+	l.SecondOwner(t, o)
 	now := time.Now()
 	subject := domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody")
 	_, err := store.AuthenticateSubject(ctx, subject, now)

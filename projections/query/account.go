@@ -51,25 +51,122 @@ func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
 
 // Members lists an organization's memberships with their addresses, oldest first.
 func (s *Store) Members(ctx context.Context, organization domain.OrganizationID) ([]domain.Member, error) {
-	const query = `SELECT m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
-		FROM members m
-		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
-		WHERE m.shard = $1 AND m.organization_id = $2
-		ORDER BY m.member_id`
+	const query = memberRow + `true ORDER BY m.member_id`
 	return statement.All(ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], query, organization.Shard(), organization)
 }
 
-// UsedKey is an API key with the minute of its last use, nil for never. Serving processes write uses down once a
-// minute.
+// MembersPage lists up to limit memberships of an organization after one, oldest first, and whether more follow.
+func (s *Store) MembersPage(ctx context.Context, organization domain.OrganizationID, after domain.MemberID, limit int) ([]domain.Member, bool, error) {
+	list, err := statement.All(ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], pageOfMembers, organization.Shard(), organization, after, limit+1)
+	return statement.Page(list, limit, err)
+}
+
+// Member finds a membership of an organization, or refuses with NOT_FOUND.
+func (s *Store) Member(ctx context.Context, organization domain.OrganizationID, id domain.MemberID) (domain.Member, error) {
+	return statement.One(ctx, s.Pool, "find member", domain.Refuse(domain.NotFound, "This organization has no such member."),
+		pgx.RowToStructByPos[domain.Member], findMember, organization.Shard(), organization, id)
+}
+
+// Invitation finds the member of an invitation by the hash of its secret, whatever became of it, or refuses with NOT_FOUND.
+func (s *Store) Invitation(ctx context.Context, organization domain.OrganizationID, secretSHA256 [32]byte) (domain.Member, error) {
+	unknown := domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
+	if !s.known(organization.Shard()) {
+		return domain.Member{}, unknown
+	}
+	return statement.One(ctx, s.Pool, "find invitation", unknown, pgx.RowToStructByPos[domain.Member], findInvitation, organization.Shard(), organization, secretSHA256[:])
+}
+
+const (
+	memberRow = `SELECT ` + projections.MemberColumns + `
+		FROM members m
+		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
+		WHERE m.shard = $1 AND m.organization_id = $2 AND `
+	pageOfMembers  = memberRow + `m.member_id > $3 ORDER BY m.member_id LIMIT $4`
+	findMember     = memberRow + `m.member_id = $3`
+	findInvitation = memberRow + `m.invitation_sha256 = $3`
+)
+
+// UsedKey is an API key with its name, nil where it has none or the name was erased, and the minute of its last use, nil
+// for never. Serving processes write uses down once a minute.
 type UsedKey struct {
 	domain.APIKey
+	Name       *string
 	LastUsedAt *time.Time
 }
 
-const keyColumns = `SELECT ` + projections.KeyColumns + `, u.last_used_at
+const keyColumns = `SELECT ` + projections.KeyColumns + `, t.body, u.last_used_at
 	FROM api_keys k
+	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = k.organization_id AND t.id = k.name_id
 	LEFT JOIN api_key_uses u ON u.shard = $1 AND u.key_id = k.key_id
 	WHERE k.shard = $1`
+
+// GrantedKey is an API key with the first of the companies that it may use, by when they were created.
+type GrantedKey struct {
+	UsedKey
+	Companies []string // references
+	More      bool     // there are more than these
+}
+
+// GrantsShown is how many companies a list shows of each key, and GrantsOfKey how many the answer about one key.
+const (
+	GrantsShown = 20
+	GrantsOfKey = 1000
+)
+
+const (
+	keyRow     = keyColumns + ` AND k.organization_id = $2`
+	pageOfKeys = keyRow + ` AND k.key_id > $3 ORDER BY k.key_id LIMIT $4`
+	findKey    = keyRow + ` AND k.key_id = $3`
+	keyGrants  = `SELECT n.id, g.reference FROM unnest($2::uuid[]) AS n(id)
+		JOIN LATERAL (SELECT c.company_id, c.reference FROM grants g
+			JOIN LATERAL (SELECT company_id, reference FROM companies WHERE shard = $1 AND company_id = g.company_id OFFSET 0) c ON true
+			WHERE g.shard = $1 AND g.key_id = n.id AND g.enabled ORDER BY g.company_id LIMIT $3) g ON true
+		ORDER BY n.id, g.company_id`
+)
+
+// KeysPage lists up to limit API keys of an organization after one, oldest first, revoked and expired ones included, and
+// whether more follow.
+func (s *Store) KeysPage(ctx context.Context, organization domain.OrganizationID, after domain.KeyID, limit int) ([]GrantedKey, bool, error) {
+	keys, err := statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], pageOfKeys, organization.Shard(), organization, after, limit+1)
+	keys, more, err := statement.Page(keys, limit, err)
+	if err != nil {
+		return nil, false, err
+	}
+	granted, err := s.withGrants(ctx, organization, keys, GrantsShown)
+	return granted, more, err
+}
+
+// KeyOf finds an API key of an organization, or refuses with NOT_FOUND.
+func (s *Store) KeyOf(ctx context.Context, organization domain.OrganizationID, id domain.KeyID) (GrantedKey, error) {
+	key, err := statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "This organization has no API key with that id."),
+		pgx.RowToStructByPos[UsedKey], findKey, organization.Shard(), organization, id)
+	if err != nil {
+		return GrantedKey{}, err
+	}
+	granted, err := s.withGrants(ctx, organization, []UsedKey{key}, GrantsOfKey)
+	if err != nil {
+		return GrantedKey{}, err
+	}
+	return granted[0], nil
+}
+
+// withGrants adds up to most companies to each key.
+func (s *Store) withGrants(ctx context.Context, organization domain.OrganizationID, keys []UsedKey, most int) ([]GrantedKey, error) {
+	type grant struct {
+		Key       domain.KeyID
+		Reference string
+	}
+	grants, err := statement.All(ctx, s.Pool, "list grants", pgx.RowToStructByPos[grant], keyGrants, organization.Shard(),
+		statement.Column(keys, func(k UsedKey) domain.KeyID { return k.ID }), most+1)
+	references := map[domain.KeyID][]string{}
+	for _, g := range grants {
+		references[g.Key] = append(references[g.Key], g.Reference)
+	}
+	return statement.Column(keys, func(k UsedKey) GrantedKey {
+		list := references[k.ID]
+		return GrantedKey{UsedKey: k, Companies: list[:min(len(list), most)], More: len(list) > most}
+	}), err
+}
 
 // Keys lists an organization's API keys, oldest first, revoked and expired ones included.
 func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {

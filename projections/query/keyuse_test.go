@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -122,9 +123,11 @@ func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 		"0.0.0.0/0":       {"192.0.2.7": true, "::1": false},
 		"10.0.0.128/25":   {"10.0.0.127": false, "10.0.0.128": true, "10.0.0.255": true},
 		"2001:db8::1/128": {"2001:db8::1": true, "2001:db8::2": false},
+
+		"192.0.2.0/24 2001:db8::/32 10.0.0.7/32": {"192.0.2.7": true, "2001:db8::1": true, "10.0.0.7": true, "10.0.0.8": false, "192.0.3.7": false},
 	} {
 		create, text := domain.NewCreateKey(domain.CreateKey{
-			Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour, KeyLimits: domain.KeyLimits{Network: &network},
+			Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour, KeyLimits: domain.KeyLimits{Networks: strings.Fields(network)},
 		}, l.Now())
 		l.Must(t, create)
 		id, secret, _ := domain.ParseAPIKey(text)

@@ -52,6 +52,25 @@ func TestWebhookReadsLookUpKeys(t *testing.T) {
 	}
 }
 
+// Statements on the members and keys of an organization.
+func TestAdministrationLooksUpKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for name, query := range map[string]string{
+		"members": pageOfMembers, "member": findMember, "invitation": findInvitation, "keys": pageOfKeys, "key": findKey, "grants": keyGrants,
+		"never": "SELECT key_id FROM api_keys WHERE shard = $1 AND member_id = $2",
+	} {
+		plan := pgtest.Explain(t, pool, name, query)
+		if good := pgtest.LooksUpKeys(t, pool, plan); good != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
+
 // Statements of certification: those of the group, and those of readers and of the queue of erasures.
 func TestCertificationReadsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -123,6 +124,17 @@ func WriteJSON(w io.Writer, v any, indent string) error {
 	return e.Encode(v)
 }
 
+// Visible quotes texts of others that a terminal would not show as they are.
+func Visible(s string) string {
+	if s == "" {
+		return "(erased)"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
+}
+
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -153,7 +165,7 @@ func (a *App) WarnLog() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Manual holds the help of commands by their whole names, such as "key create".
+// Manual holds the help of commands by their whole names, such as "apikey create".
 type Manual map[string]cobra.Command
 
 // NewManual reads a text that has for each command a line "= NAME ARGUMENT…", a line that is its short help and, where

@@ -8,14 +8,14 @@ import (
 )
 
 func TestManual(t *testing.T) {
-	m := cli.NewManual("= key rotate KEY_ID\nShort.\n\nLong\n\n  1. first\n  2. second\n\n= audit [BUNDLE]\nProve.\n\n= clock reset\nReset.\n")
+	m := cli.NewManual("= apikey rotate KEY_ID\nShort.\n\nLong\n\n  1. first\n  2. second\n\n= audit [BUNDLE]\nProve.\n\n= clock reset\nReset.\n")
 	for name, want := range map[string]struct {
 		use, short, long string
 		least, most      int
 	}{
-		"key rotate":  {"rotate KEY_ID", "Short.", "Long\n\n  1. first\n  2. second", 1, 1},
-		"audit":       {"audit [BUNDLE]", "Prove.", "", 0, 1},
-		"clock reset": {"reset", "Reset.", "", 0, 0},
+		"apikey rotate": {"rotate KEY_ID", "Short.", "Long\n\n  1. first\n  2. second", 1, 1},
+		"audit":         {"audit [BUNDLE]", "Prove.", "", 0, 1},
+		"clock reset":   {"reset", "Reset.", "", 0, 0},
 	} {
 		c := m.Command(name)
 		if c.Use != want.use || c.Short != want.short || c.Long != want.long {

@@ -32,6 +32,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 	return []*cobra.Command{
 		a.reserveCommand(),
 		a.registerCommand(),
+		a.lookupCommand(),
 		a.compareCommand(),
 		a.evidenceCommand(),
 		a.verifyCommand(),
@@ -39,6 +40,8 @@ func Commands(shared *cli.App) []*cobra.Command {
 		a.revokeCommand(),
 		a.changesCommand(),
 		a.reconcileCommand(),
+		a.usageCommand(),
+		a.webhookCommand(),
 		a.manifestCommand(),
 	}
 }
@@ -99,10 +102,15 @@ func refusal(err error) error {
 	return err
 }
 
-// written is refusal of a write, which may have happened although no answer came.
+// written is refusal of a write that may be given again, whether it happened or not.
 func written(err error) error {
+	return unsettled(err, "give the same command again; what was done already is answered as a replay")
+}
+
+// unsettled is refusal of a write, which may have happened although no answer came; then it says what to do.
+func unsettled(err error, then string) error {
 	if client.Unknown(err) {
-		err = fmt.Errorf("%w\n  whether it was done is not known: give the same command again; what was done already is answered as a replay", err)
+		err = fmt.Errorf("%w\n  whether it was done is not known: %s", err, then)
 	}
 	return refusal(err)
 }

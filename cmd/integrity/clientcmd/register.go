@@ -14,25 +14,36 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-func (a *app) reserveCommand() *cobra.Command {
-	c, flags := Command("reserve")
+var (
+	versionFlagNames = []string{"company", "source", "document", "version"}
+	errVersion       = errors.New("--version must be a whole number from 1")
+)
+
+// versionFlags adds the flags that name a version.
+func versionFlags(c *cobra.Command) *wire.VersionReference {
 	var d wire.VersionReference
 	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")
 	c.Flags().StringVar(&d.Source, "source", "", "reference of the origin system")
 	c.Flags().StringVar(&d.DocumentReference, "document", "", "reference of the document")
 	c.Flags().Int32Var(&d.Version, "version", 0, "version of the document, from 1")
+	return &d
+}
+
+func (a *app) reserveCommand() *cobra.Command {
+	c, flags := Command("reserve")
+	d := versionFlags(c)
 	quiet := c.Flags().Bool("quiet", false, "print only the verification link")
 	c.MarkFlagsMutuallyExclusive("json", "quiet")
-	cli.Require(c, "company", "source", "document", "version")
+	cli.Require(c, versionFlagNames...)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if d.Version < 1 {
-			return errors.New("--version must be a whole number from 1")
+			return errVersion
 		}
 		service, err := Connect(a.App, flags)
 		if err != nil {
 			return err
 		}
-		r, err := service.Reserve(c.Context(), d)
+		r, err := service.Reserve(c.Context(), *d)
 		if err != nil {
 			return written(err)
 		}
@@ -85,7 +96,7 @@ func (a *app) registerCommand() *cobra.Command {
 			d.ReservationID = id
 		}
 		if d.Version < 1 {
-			return errors.New("--version must be a whole number from 1")
+			return errVersion
 		}
 		if c.Flags().Changed("previous-version") {
 			d.PreviousVersion = previous

@@ -70,14 +70,14 @@ func (v KeyView) line() string {
 	return fmt.Sprintf("%s  of %s  (%v, %s)\n", v.ID, v.MemberID, v.Scopes, state)
 }
 
-func (a *app) keyCommand() *cobra.Command {
-	return cli.Group("key", "API keys and the companies they may use",
-		a.keyCreateCommand(), list(a, "key list", "keys", (*query.Store).Keys, a.viewKey), a.keyRotateCommand(), a.keyRevokeCommand(),
-		a.keyAffectedCommand(), a.keyGrantCommand())
+func (a *app) apikeyCommand() *cobra.Command {
+	return cli.Group("apikey", "API keys and the companies they may use",
+		a.apikeyCreateCommand(), list(a, "apikey list", "keys", (*query.Store).Keys, a.viewKey), a.apikeyRotateCommand(), a.apikeyRevokeCommand(),
+		a.apikeyAffectedCommand(), a.apikeyGrantCommand())
 }
 
-func (a *app) keyCreateCommand() *cobra.Command {
-	v, organization := a.organizationVerb("key create")
+func (a *app) apikeyCreateCommand() *cobra.Command {
+	v, organization := a.organizationVerb("apikey create")
 	create := domain.CreateKey{}
 	member := v.Flags().String("member", "", "id (usr_…) or address of the member")
 	v.check(func() (err error) {
@@ -175,15 +175,15 @@ func readSpan(text string) (time.Duration, error) {
 	return time.Duration(n) * unit, nil
 }
 
-// RotationView is the successor, as key create shows a key, with what became of the former one.
+// RotationView is the successor, as apikey create shows a key, with what became of the former one.
 type RotationView struct {
 	KeyView
 	FormerKey KeyView  `json:"formerKey"`
 	GrantedTo []string `json:"grantedTo"` // companies whose grants were copied
 }
 
-func (a *app) keyRotateCommand() *cobra.Command {
-	v := a.ledgerVerb("key rotate")
+func (a *app) apikeyRotateCommand() *cobra.Command {
+	v := a.ledgerVerb("apikey rotate")
 	rotate := domain.RotateKey{}
 	overlap := v.Flags().String("overlap", "24h", "how long the former key goes on working, in days or hours, from 0h to 30d")
 	v.Flags().BoolVar(&rotate.CopyGrants, "copy-grants", false, "grant the successor every company of the former key")
@@ -207,22 +207,22 @@ func (a *app) keyRotateCommand() *cobra.Command {
 		view.Key = text
 		grants := fmt.Sprintf("%d grants were copied\n", len(view.GrantedTo))
 		if !rotate.CopyGrants {
-			grants = "no grant was copied: integrity key grant " + view.ID + " --company REFERENCE\n"
+			grants = "no grant was copied: integrity apikey grant " + view.ID + " --company REFERENCE\n"
 		}
 		return v.print(view, view.line()+"former key: "+view.FormerKey.line()+grants+text+"\n")
 	})
 }
 
-func (a *app) keyRevokeCommand() *cobra.Command {
-	v := a.ledgerVerb("key revoke")
+func (a *app) apikeyRevokeCommand() *cobra.Command {
+	v := a.ledgerVerb("apikey revoke")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
 		revoke := &domain.RevokeKey{Origin: ledger.Origin(a.App, key.Organization), Key: key.ID}
 		return v.changes(ctx, l, revoke, func() shown { return a.viewKey(query.UsedKey{APIKey: revoke.Outcome, LastUsedAt: key.LastUsedAt}) })
 	})
 }
 
-func (a *app) keyGrantCommand() *cobra.Command {
-	v := a.ledgerVerb("key grant")
+func (a *app) apikeyGrantCommand() *cobra.Command {
+	v := a.ledgerVerb("apikey grant")
 	reference := v.Flags().String("company", "", "reference of an existing company of the key's organization")
 	take := v.Flags().Bool("revoke", false, "take the grant back")
 	cli.Require(v.Command, "company")
@@ -245,8 +245,8 @@ func (a *app) keyGrantCommand() *cobra.Command {
 	})
 }
 
-func (a *app) keyAffectedCommand() *cobra.Command {
-	v := a.ledgerVerb("key affected")
+func (a *app) apikeyAffectedCommand() *cobra.Command {
+	v := a.ledgerVerb("apikey affected")
 	v.describeJSON("print JSON, one object a line")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
 		actor := key.ID.String()

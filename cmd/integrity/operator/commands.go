@@ -28,7 +28,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 	return []*cobra.Command{
 		a.organizationCommand(),
 		a.memberCommand(),
-		a.keyCommand(),
+		a.apikeyCommand(),
 		a.companyCommand(),
 		a.keysCommand(),
 		a.replayCommand(),
@@ -134,7 +134,7 @@ func (v *verb) onLedger(do func(ctx context.Context, l *ledger.Opened) error) *c
 
 // onKey makes the command work on the API key that its argument names.
 func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error) *cobra.Command {
-	id := idArgument(v, "KEY_ID: %w (it is not the text of the key; integrity key list shows the ids)", domain.ParseID[domain.KeyID])
+	id := idArgument(v, "KEY_ID: %w (it is not the text of the key; integrity apikey list shows the ids)", domain.ParseID[domain.KeyID])
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		key, err := l.Store.Key(ctx, *id)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/mail"
 	"slices"
 	"strings"
 
@@ -38,7 +37,7 @@ func viewMember(m domain.Member) MemberView {
 }
 
 func (v MemberView) line() string {
-	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, visible(v.Email), v.Role, v.Status)
+	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, cli.Visible(v.Email), v.Role, v.Status)
 }
 
 func (a *app) memberCommand() *cobra.Command {
@@ -65,8 +64,8 @@ func readMember(text string) (id domain.MemberID, email string, err error) {
 func (v *verb) email() *string { return v.Flags().String("email", "", "address of the member") }
 
 func checkEmail(text string) error {
-	if address, err := mail.ParseAddress(text); err != nil || address.Address != text || len(text) > 254 {
-		return errors.New("--email must be an address such as name@example.org")
+	if !domain.ValidEmail(text) {
+		return errors.New("--email " + domain.EmailRule)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (v OrganizationView) line() string {
 	if v.Internal {
 		internal = ", internal"
 	}
-	return fmt.Sprintf("%s  %s  (plan %s%s, %d requests a minute, since %s)\n", v.ID, visible(v.Name), v.Plan, internal, v.PerMinuteLimit, v.CreatedAt)
+	return fmt.Sprintf("%s  %s  (plan %s%s, %d requests a minute, since %s)\n", v.ID, cli.Visible(v.Name), v.Plan, internal, v.PerMinuteLimit, v.CreatedAt)
 }
 
 func (a *app) organizationCommand() *cobra.Command {
@@ -174,17 +174,6 @@ func (a *app) organizationLimitsCommand() *cobra.Command {
 		}
 		return v.showOrganization(ctx, l, id)
 	})
-}
-
-// visible quotes texts of others that a terminal would not show as they are.
-func visible(s string) string {
-	if s == "" {
-		return "(erased)"
-	}
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return fmt.Sprintf("%q", s)
-	}
-	return s
 }
 
 func (a *app) organizationRetentionCommand() *cobra.Command {

@@ -25,7 +25,7 @@ func TestUnwritableOutputIsReportedOnce(t *testing.T) {
 	for range 20 { // more than the buffer holds
 		v.Must(t, v.Register(t, v.org, v.org.Declaration(strings.Repeat("d", 100)+time.Now().Format(time.RFC3339Nano), 1, "x")))
 	}
-	for _, args := range [][]string{{"replay"}, {"key", "affected", v.org.Key.ID.String(), "--json"}} {
+	for _, args := range [][]string{{"replay"}, {"apikey", "affected", v.org.Key.ID.String(), "--json"}} {
 		var errs bytes.Buffer
 		a := &cli.App{Out: full{}, Errs: &errs, Now: time.Now, Environ: []string{"INTEGRITY_DATABASE_URL=" + v.URL}}
 		root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}

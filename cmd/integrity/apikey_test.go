@@ -24,7 +24,7 @@ func TestKeyLife(t *testing.T) {
 	a := makeAccount(t, dir)
 	in := append([]string{"--organization", a.organization.ID}, at...)
 	with := func(words ...string) []string { return append(words, in...) }
-	create := with("key", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write,integrity:revoke", "--expires", "20d")
+	create := with("apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write,integrity:revoke", "--expires", "20d")
 
 	for says, flags := range map[string][]string{
 		"--source":           {"--source", "not a reference"},
@@ -33,7 +33,7 @@ func TestKeyLife(t *testing.T) {
 		"from 1h to 730d":    {"--expires", "1m"},
 	} {
 		if r := integrity(t, nil, append(create, flags...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, says) {
-			t.Errorf("key create %v: %d %s", flags, r.code, r.errs)
+			t.Errorf("apikey create %v: %d %s", flags, r.code, r.errs)
 		}
 	}
 	var key operator.KeyView
@@ -42,7 +42,7 @@ func TestKeyLife(t *testing.T) {
 		!key.EndsSoon || key.LastUsedAt != nil || key.Key == "" {
 		t.Errorf("key: %+v", key)
 	}
-	must(t, nil, append([]string{"key", "grant", key.ID, "--company", "c-7f3a"}, at...)...)
+	must(t, nil, append([]string{"apikey", "grant", key.ID, "--company", "c-7f3a"}, at...)...)
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
 	register := func(key, source, version string) result {
 		return integrity(t, []string{config.VariableAPIKey + "=" + key, config.VariableBaseURL + "=" + s.base},
@@ -64,7 +64,7 @@ func TestKeyLife(t *testing.T) {
 	}
 
 	var rotated operator.RotationView
-	mustJSON(t, nil, &rotated, append([]string{"key", "rotate", key.ID, "--overlap", "1h", "--copy-grants", "--expires", "90d"}, at...)...)
+	mustJSON(t, nil, &rotated, append([]string{"apikey", "rotate", key.ID, "--overlap", "1h", "--copy-grants", "--expires", "90d"}, at...)...)
 	former := mustTime(t, rotated.FormerKey.ExpiresAt)
 	if rotated.ID == key.ID || rotated.Key == "" || rotated.Key == key.Key || *rotated.Network != "127.0.0.0/8" || rotated.EndsSoon || len(rotated.GrantedTo) != 1 ||
 		rotated.GrantedTo[0] != a.company.ID || former.After(time.Now().Add(time.Hour)) || former.Before(time.Now().Add(50*time.Minute)) {
@@ -76,7 +76,7 @@ func TestKeyLife(t *testing.T) {
 		}
 	}
 	var bare operator.RotationView
-	mustJSON(t, nil, &bare, append([]string{"key", "rotate", rotated.ID, "--overlap", "0h"}, at...)...)
+	mustJSON(t, nil, &bare, append([]string{"apikey", "rotate", rotated.ID, "--overlap", "0h"}, at...)...)
 	if bare.FormerKey.RevokedAt == nil || len(bare.GrantedTo) != 0 {
 		t.Errorf("rotated without an overlap: %+v", bare)
 	}
@@ -91,18 +91,18 @@ func TestKeyLife(t *testing.T) {
 		says string
 		args []string
 	}{
-		{cli.ExitNegative, "has ended already", []string{"key", "rotate", rotated.ID}},
-		{cli.ExitFailed, "from 0h to 30d", []string{"key", "rotate", bare.ID, "--overlap", "31d"}},
-		{cli.ExitFailed, "not the text of the key", []string{"key", "rotate", bare.Key}},
-		{cli.ExitFailed, "not the text of the key", []string{"key", "affected", bare.Key}},
-		{cli.ExitNegative, "no API key with that id", []string{"key", "affected", "key_01m7xgk6epffy9mxnr16w1j000"}},
+		{cli.ExitNegative, "has ended already", []string{"apikey", "rotate", rotated.ID}},
+		{cli.ExitFailed, "from 0h to 30d", []string{"apikey", "rotate", bare.ID, "--overlap", "31d"}},
+		{cli.ExitFailed, "not the text of the key", []string{"apikey", "rotate", bare.Key}},
+		{cli.ExitFailed, "not the text of the key", []string{"apikey", "affected", bare.Key}},
+		{cli.ExitNegative, "no API key with that id", []string{"apikey", "affected", "key_01m7xgk6epffy9mxnr16w1j000"}},
 	} {
 		if r := integrity(t, nil, append(c.args, at...)...); r.code != c.code || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, bare.Key) {
 			t.Errorf("integrity %v: %d %s", c.args[:2], r.code, r.errs)
 		}
 	}
 
-	affected := strings.Split(strings.TrimSpace(must(t, nil, append([]string{"key", "affected", key.ID, "--json"}, at...)...)), "\n")
+	affected := strings.Split(strings.TrimSpace(must(t, nil, append([]string{"apikey", "affected", key.ID, "--json"}, at...)...)), "\n")
 	var types []string
 	for _, line := range affected {
 		var v operator.AffectedView
@@ -114,7 +114,7 @@ func TestKeyLife(t *testing.T) {
 	if strings.Join(types, " ") != "registered revoked" {
 		t.Errorf("affected: %v", affected)
 	}
-	if out := must(t, nil, append([]string{"key", "affected", a.key.ID}, at...)...); out != "" {
+	if out := must(t, nil, append([]string{"apikey", "affected", a.key.ID}, at...)...); out != "" {
 		t.Errorf("a key that did nothing: %s", out)
 	}
 
@@ -122,7 +122,7 @@ func TestKeyLife(t *testing.T) {
 	s.stop()
 	s = start(t, dir)
 	var list struct{ Keys []operator.KeyView }
-	mustJSON(t, nil, &list, with("key", "list")...)
+	mustJSON(t, nil, &list, with("apikey", "list")...)
 	used := map[string]bool{}
 	for _, k := range list.Keys {
 		used[k.ID] = k.LastUsedAt != nil
@@ -139,7 +139,7 @@ func TestKeyLife(t *testing.T) {
 		}
 		return nil
 	})
-	if out := must(t, nil, with("key", "list")...); strings.Count(out, "ENDS SOON") != 1 || !strings.Contains(out, "version step 3") {
+	if out := must(t, nil, with("apikey", "list")...); strings.Count(out, "ENDS SOON") != 1 || !strings.Contains(out, "version step 3") {
 		t.Errorf("list: %s", out)
 	}
 	wantClean(t, s.log, key.Key, rotated.Key, bare.Key, "c-7f3a")

@@ -1,0 +1,80 @@
+package clientcmd
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/handlers/wire"
+)
+
+// lookupCommand finds a record by its version, or by its link.
+func (a *app) lookupCommand() *cobra.Command {
+	c, flags := Command("lookup")
+	d := versionFlags(c)
+	c.MarkFlagsRequiredTogether(versionFlagNames...)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		byVersion := c.Flags().Changed("version")
+		if byVersion == (len(args) == 1) {
+			return errors.New("name the record by PUBLIC_ID, or by --company, --source, --document and --version")
+		}
+		if byVersion && d.Version < 1 {
+			return errVersion
+		}
+		var record wire.Record
+		if byVersion {
+			service, err := Connect(a.App, flags)
+			if err != nil {
+				return err
+			}
+			if record, err = service.Lookup(c.Context(), *d); err != nil {
+				return refusal(err)
+			}
+		} else {
+			at, service, err := a.recordClient(args[0], flags)
+			if err != nil {
+				return err
+			}
+			if record, err = service.Record(c.Context(), at.publicID); err != nil {
+				return refusal(err)
+			}
+		}
+		return a.Print(flags.JSON, record, recordText(record, false))
+	}
+	return c
+}
+
+func (a *app) usageCommand() *cobra.Command {
+	c, flags := Command("usage")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		service, err := Connect(a.App, flags)
+		if err != nil {
+			return err
+		}
+		usage, err := service.Usage(c.Context())
+		if err != nil {
+			return refusal(err)
+		}
+		return a.Print(flags.JSON, usage, usageText(usage))
+	}
+	return c
+}
+
+// usageText shows a month to people.
+func usageText(u wire.Allowance) string {
+	var b strings.Builder
+	used := fmt.Sprintf("%d used, without a limit", u.Organization.Used)
+	if u.Organization.Limit != nil && u.Organization.Remaining != nil {
+		used = fmt.Sprintf("%d of %d used, %d remaining", u.Organization.Used, *u.Organization.Limit, *u.Organization.Remaining)
+	}
+	fmt.Fprintf(&b, "plan          %s\nmonth         %s, until %s\nversions      %s\n", u.Plan, u.Period, u.Organization.ResetsAt, used)
+	for _, company := range u.Companies {
+		fmt.Fprintf(&b, "company       %s  %d\n", company.CompanyReference, company.Used)
+	}
+	for _, w := range u.Warnings {
+		fmt.Fprintf(&b, "warning       %d %% of %s, reached at %s\n", w.Percent, w.Allowance, w.ReachedAt)
+	}
+	return b.String()
+}

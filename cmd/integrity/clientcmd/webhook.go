@@ -1,0 +1,242 @@
+package clientcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/domain"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
+)
+
+func (a *app) webhookCommand() *cobra.Command {
+	return cli.Group("webhook", "Destinations of webhooks, and what became of their deliveries",
+		a.webhookCreateCommand(), a.webhookListCommand(), a.webhookTestCommand(), a.webhookDeliveriesCommand(), a.webhookRedeliverCommand(),
+		a.webhookReplayCommand())
+}
+
+func (a *app) webhookCreateCommand() *cobra.Command {
+	c, flags := Command("webhook create")
+	var w wire.WebhookRequest
+	c.Flags().StringVar(&w.Description, "description", "", "what it is, at most 200 characters")
+	types := c.Flags().StringSlice("types", nil, "event types that it receives, separated by commas (default: all)")
+	companies := c.Flags().StringSlice("company", nil, "references of companies whose events it receives, separated by commas")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		w.URL = args[0]
+		for _, text := range *types {
+			w.Types = append(w.Types, domain.EventType(strings.TrimSpace(text)))
+		}
+		service, err := Connect(a.App, flags)
+		if err != nil {
+			return err
+		}
+		ids, err := companyIDs(c.Context(), service, *companies) // before anything is made
+		if err != nil {
+			return err
+		}
+		made, err := service.CreateWebhook(c.Context(), w)
+		if err != nil {
+			return unsettled(err, "integrity webhook list shows whether it is there; its secret is lost then, so delete it before you make another")
+		}
+		// The secret is shown whatever comes of the companies: nothing shows it again.
+		var granted error
+		for i, id := range ids {
+			if _, granted = service.GrantWebhook(c.Context(), id, made.ID, true); granted != nil {
+				granted = refusal(fmt.Errorf("the destination is made, but it could not be authorized for %s: %w", (*companies)[i], granted))
+				break
+			}
+			made.Companies++
+		}
+		return errors.Join(a.Print(flags.JSON, made, webhookText(made.Webhook)+made.Secret+"\n"), granted)
+	}
+	return c
+}
+
+// companyIDs finds companies of the organization by their references.
+func companyIDs(ctx context.Context, service *client.Client, references []string) ([]string, error) {
+	if len(references) == 0 {
+		return nil, nil
+	}
+	found := map[string]string{}
+	for after := new(""); after != nil; {
+		page, err := service.Companies(ctx, true, *after)
+		if err != nil {
+			return nil, refusal(err)
+		}
+		for _, company := range page.Companies {
+			found[company.Reference] = company.ID
+		}
+		after = page.NextCursor
+		if !page.HasMore {
+			break
+		}
+	}
+	ids := make([]string, len(references))
+	for i, reference := range references {
+		if ids[i] = found[reference]; ids[i] == "" {
+			return nil, cli.NegativeError(fmt.Sprintf("--company: the organization has no company %q", reference))
+		}
+	}
+	return ids, nil
+}
+
+// webhookText shows a destination to people.
+func webhookText(w wire.Webhook) string {
+	state := w.Status
+	if w.DisabledReason != nil {
+		state += " (" + *w.DisabledReason + ")"
+	}
+	if w.FailingSince != nil {
+		state += ", failing since " + *w.FailingSince
+	}
+	url := ""
+	if w.URL != nil {
+		url = *w.URL
+	}
+	return fmt.Sprintf("%s  %s  %s  (%v, authorized companies: %d)\n", w.ID, state, cli.Visible(url), w.Types, w.Companies)
+}
+
+func (a *app) webhookListCommand() *cobra.Command {
+	c, flags := Command("webhook list")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		service, err := Connect(a.App, flags)
+		if err != nil {
+			return err
+		}
+		list, err := service.Webhooks(c.Context())
+		if err != nil {
+			return refusal(err)
+		}
+		var text strings.Builder
+		for _, w := range list.Webhooks {
+			text.WriteString(webhookText(w))
+		}
+		return a.Print(flags.JSON, list, text.String())
+	}
+	return c
+}
+
+// deliveryText shows a delivery to people.
+func deliveryText(d wire.Delivery) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s  %s  %d attempts", d.ID, d.Type, d.Status, d.Attempts)
+	if d.Sequence != nil {
+		fmt.Fprintf(&b, ", sequence %d", *d.Sequence)
+	}
+	for _, at := range []struct {
+		says string
+		when *string
+	}{{"last", d.LastAttemptAt}, {"next", d.NextAttemptAt}} {
+		if at.when != nil {
+			fmt.Fprintf(&b, ", %s at %s", at.says, *at.when)
+		}
+	}
+	if d.ResponseStatus != nil {
+		fmt.Fprintf(&b, ", HTTP %d", *d.ResponseStatus)
+	}
+	if d.Reason != nil {
+		fmt.Fprintf(&b, ": %s", cli.Visible(*d.Reason))
+	}
+	return b.String() + "\n"
+}
+
+// deliveryCommand queues one delivery.
+func (a *app) deliveryCommand(name, again string, queue func(*client.Client, context.Context, string) (wire.Delivery, error)) *cobra.Command {
+	c, flags := Command(name)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		service, err := Connect(a.App, flags)
+		if err != nil {
+			return err
+		}
+		d, err := queue(service, c.Context(), args[0])
+		if err != nil {
+			return unsettled(err, again)
+		}
+		return a.Print(flags.JSON, d, deliveryText(d)+"integrity webhook deliveries "+d.WebhookID+" shows what became of it\n")
+	}
+	return c
+}
+
+func (a *app) webhookTestCommand() *cobra.Command {
+	return a.deliveryCommand("webhook test", "the same command sends another test", (*client.Client).TestWebhook)
+}
+
+func (a *app) webhookRedeliverCommand() *cobra.Command {
+	return a.deliveryCommand("webhook redeliver", "the same command begins the attempts again", (*client.Client).Redeliver)
+}
+
+func (a *app) webhookDeliveriesCommand() *cobra.Command {
+	c, flags := Command("webhook deliveries")
+	status := c.Flags().String("status", "", "only those that are pending, delivered, exhausted, suppressed or cancelled")
+	most := c.Flags().Int("limit", 100, "how many to show at most, the newest")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *most < 1 {
+			return errors.New("--limit must be a whole number from 1")
+		}
+		service, err := Connect(a.App, flags)
+		if err != nil {
+			return err
+		}
+		list, after := wire.Deliveries{Deliveries: []wire.Delivery{}, HasMore: true}, ""
+		for list.HasMore && len(list.Deliveries) < *most {
+			page, err := service.Deliveries(c.Context(), args[0], *status, after)
+			if err != nil {
+				return refusal(err)
+			}
+			list.Deliveries, list.HasMore = append(list.Deliveries, page.Deliveries...), page.HasMore && page.NextCursor != nil
+			if list.HasMore {
+				after = *page.NextCursor
+			}
+		}
+		list.Deliveries = list.Deliveries[:min(*most, len(list.Deliveries))]
+		var text strings.Builder
+		for _, d := range list.Deliveries {
+			text.WriteString(deliveryText(d))
+		}
+		return a.Print(flags.JSON, map[string]any{"deliveries": list.Deliveries}, text.String())
+	}
+	return c
+}
+
+// webhookReplayCommand counts what a destination has missed, page by page, and with --confirm queues it.
+func (a *app) webhookReplayCommand() *cobra.Command {
+	c, flags := Command("webhook replay")
+	var r wire.ReplayRequest
+	c.Flags().Int64Var(&r.FromSequence, "from", 0, "sequence of the first event")
+	c.Flags().Int64Var(&r.ToSequence, "to", 0, "sequence of the last event (default: the newest)")
+	c.Flags().StringVar(&r.CompanyReference, "company", "", "only events of this company")
+	confirm := c.Flags().Bool("confirm", false, "queue the deliveries, instead of counting them")
+	cli.Require(c, "from")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if r.FromSequence < 1 || c.Flags().Changed("to") && r.ToSequence < r.FromSequence {
+			return errors.New("--from must be a sequence from 1, and --to one from there")
+		}
+		service, err := Connect(a.App, flags)
+		if err != nil {
+			return err
+		}
+		done := wire.Replay{DryRun: !*confirm, NextSequence: &r.FromSequence}
+		for r.DryRun = !*confirm; done.NextSequence != nil; {
+			r.FromSequence = *done.NextSequence
+			page, err := service.ReplayWebhook(c.Context(), args[0], r)
+			if err != nil {
+				if done.Count > 0 && *confirm {
+					err = fmt.Errorf("%w\n  %d deliveries were queued before", err, done.Count)
+				}
+				return unsettled(err, "give the same command again; nothing is queued twice")
+			}
+			done.Count, done.NextSequence = done.Count+page.Count, page.NextSequence
+		}
+		text := fmt.Sprintf("%d deliveries were queued\n", done.Count)
+		if done.DryRun {
+			text = fmt.Sprintf("%d deliveries would be queued; nothing was done: give the same command with --confirm\n", done.Count)
+		}
+		return a.Print(flags.JSON, done, text)
+	}
+	return c
+}

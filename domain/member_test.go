@@ -1,0 +1,162 @@
+package domain
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestOwners: only an owner makes, changes or ends an owner, and an organization keeps an active one, whoever acts.
+func TestOwners(t *testing.T) {
+	owner, analyst := Owner, Analyst
+	disabled, ended := MemberDisabled, MemberEnded
+	for name, c := range map[string]struct {
+		by     Role // empty: the operator
+		member string
+		role   *Role
+		status *MemberStatus
+		want   Code
+	}{
+		"an owner makes an owner":              {Owner, "analyst@example.com", &owner, nil, ""},
+		"an admin makes an owner":              {Admin, "analyst@example.com", &owner, nil, RoleRequired},
+		"an admin demotes an owner":            {Admin, "second@example.com", &analyst, nil, RoleRequired},
+		"an admin ends an owner":               {Admin, "second@example.com", nil, &ended, RoleRequired},
+		"an admin disables an analyst":         {Admin, "analyst@example.com", nil, &disabled, ""},
+		"an owner ends an owner":               {Owner, "second@example.com", nil, &ended, ""},
+		"the operator ends an owner":           {"", "second@example.com", nil, &ended, ""},
+		"the operator ends the last owner":     {"", "last", nil, &ended, InvalidState},
+		"the operator disables the last owner": {"", "last", nil, &disabled, InvalidState},
+		"the operator demotes the last owner":  {"", "last", &analyst, nil, InvalidState},
+		"the last owner leaves":                {Owner, "last", nil, &ended, InvalidState},
+	} {
+		w := newWorld(t, testSigner(t), 1)
+		w.execute(&AddMember{Origin: w.origin, Email: "analyst@example.com", Role: Analyst})
+		origin := w.origin
+		switch {
+		case c.by == Owner:
+			origin.Actor = w.key.String()
+		case c.by != "":
+			origin, _ = w.acting(c.by, time.Hour, KeyLimits{}, OrganizationAdmin)
+		}
+		email := c.member
+		if email == "last" {
+			email = "owner@example.com"
+			// None of these counts: neither an owner who is not active, nor one who has not joined.
+			w.execute(&AddMember{Origin: w.origin, Email: "gone@example.com", Role: Owner})
+			w.execute(&ChangeMember{Origin: w.origin, Email: "gone@example.com", Status: &disabled})
+			invite, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: "new@example.com", Role: Owner}, nil)
+			w.execute(invite)
+		} else {
+			w.execute(&AddMember{Origin: w.origin, Email: "second@example.com", Role: Owner})
+		}
+		if code := w.execute(&ChangeMember{Origin: origin, Email: email, Role: c.role, Status: c.status}); code != c.want {
+			t.Errorf("%s: %q, want %q", name, code, c.want)
+		}
+	}
+	w := newWorld(t, testSigner(t), 1)
+	origin, _ := w.acting(Admin, time.Hour, KeyLimits{}, OrganizationAdmin)
+	invite, _ := NewInviteMember(InviteMember{Origin: origin, Email: "new@example.com", Role: Owner}, nil)
+	if code := w.execute(invite); code != RoleRequired {
+		t.Errorf("an admin invites an owner: %q", code)
+	}
+}
+
+// TestInvitations: an invitation makes its member active once, within its life, with the last secret alone.
+func TestInvitations(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1)
+	invite := func(email string) (*InviteMember, string, Code) {
+		c, code := NewInviteMember(InviteMember{Origin: w.origin, Email: email, Role: Analyst}, nil)
+		return c, code, w.execute(c)
+	}
+	accept := func(text string) Code {
+		t.Helper()
+		organization, secret, ok := ParseInvitationCode(text)
+		if !ok || organization != w.origin.Organization {
+			t.Fatalf("%s leads to %s", text, organization)
+		}
+		return w.execute(&AcceptInvitation{Origin: Origin{Organization: organization, Actor: SystemActor, RequestID: "r"}, SecretSHA256: secret})
+	}
+	first, former, code := invite("ana@example.com")
+	if code != "" || first.Renewed {
+		t.Fatalf("invited: %q", code)
+	}
+	if drafts, err := first.Decide(w.state, w.now); err != nil || drafts != nil {
+		t.Fatalf("a second attempt of the same command: %v, %v", drafts, err)
+	}
+	create, _ := NewCreateKey(CreateKey{Origin: w.origin, Member: first.Outcome.ID, Scopes: []Scope{IntegrityRead}}, w.now)
+	if code := w.execute(create); code != NotFound {
+		t.Errorf("a key of an invited member: %q", code)
+	}
+	if _, _, code := invite("ANA@example.com"); code != RateLimited {
+		t.Errorf("invited again at once: %q", code)
+	}
+	w.now = w.now.Add(InvitationPause)
+	again, present, code := invite("ANA@example.com")
+	if code != "" || !again.Renewed || again.Outcome.ID != first.Outcome.ID {
+		t.Fatalf("invited again: %q, %+v", code, again.Outcome)
+	}
+	if code := accept(former); code != NotFound {
+		t.Errorf("the secret before: %q", code)
+	}
+	active := MemberActive
+	if code := w.execute(&ChangeMember{Origin: w.origin, Member: first.Outcome.ID, Status: &active}); code != InvalidState {
+		t.Errorf("active without joining: %q", code)
+	}
+	viewer := Viewer
+	if code := w.execute(&ChangeMember{Origin: w.origin, Member: first.Outcome.ID, Role: &viewer}); code != "" {
+		t.Errorf("another role of an invited member: %q", code)
+	}
+	w.now = again.Outcome.InvitedUntil.Add(-time.Microsecond)
+	if code := accept(present); code != "" {
+		t.Fatalf("accepted: %q", code)
+	}
+	if m := w.replay().members[first.Outcome.ID]; m.Status != MemberActive || m.Role != Viewer {
+		t.Errorf("the member is %+v", m)
+	}
+	if code := accept(present); code != InvalidState {
+		t.Errorf("accepted again: %q", code)
+	}
+	if _, _, code := invite("ana@example.com"); code != InvalidState {
+		t.Errorf("a member is invited: %q", code)
+	}
+
+	late, text, _ := invite("late@example.com")
+	w.now = *late.Outcome.InvitedUntil
+	if code := accept(text); code != InvalidState {
+		t.Errorf("accepted too late: %q", code)
+	}
+	withdrawn, text, _ := invite("withdrawn@example.com")
+	ended := MemberEnded
+	w.execute(&ChangeMember{Origin: w.origin, Member: withdrawn.Outcome.ID, Status: &ended})
+	if code := accept(text); code != InvalidState {
+		t.Errorf("accepted after it was withdrawn: %q", code)
+	}
+	for _, wrong := range []InviteMember{{Email: "Ana <ana@example.com>", Role: Viewer}, {Email: "new@example.com", Role: "king"}} {
+		wrong.Origin = w.origin
+		if c, _ := NewInviteMember(wrong, nil); w.execute(c) != InvalidData {
+			t.Errorf("%+v was invited", wrong)
+		}
+	}
+}
+
+// TestInvitationsOfADay: withdrawing an invitation gives none back.
+func TestInvitationsOfADay(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1)
+	begin, ended := w.now, MemberEnded
+	for i := range DailyInvitations {
+		c, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: fmt.Sprintf("%d@example.com", i), Role: Viewer}, nil)
+		if code := w.execute(c); code != "" {
+			t.Fatalf("invitation %d: %q", i, code)
+		}
+		w.execute(&ChangeMember{Origin: w.origin, Member: c.Outcome.ID, Status: &ended})
+		w.now = w.now.Add(time.Minute)
+	}
+	c, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: "one-more@example.com", Role: Viewer}, nil)
+	if code := w.execute(c); code != RateLimited {
+		t.Errorf("one more: %q", code)
+	}
+	w.now = begin.Add(24 * time.Hour)
+	if code := w.execute(c); code != "" {
+		t.Errorf("a day later: %q", code)
+	}
+}

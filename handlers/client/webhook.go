@@ -1,0 +1,64 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/wire"
+)
+
+const webhooksPath = "/api/v1/integrity/webhooks"
+
+// CreateWebhook makes a destination, another one with each call. Its secret is in this answer only. It receives nothing
+// until [Client.GrantWebhook] authorizes it for a company. Everything about destinations needs integrity:admin.
+func (c *Client) CreateWebhook(ctx context.Context, w wire.WebhookRequest) (wire.WebhookWithSecret, error) {
+	answer, err := post[wire.WebhookWithSecret](ctx, c, webhooksPath, w)
+	return about(answer, err, answer.ID != "" && answer.Secret != "")
+}
+
+// Webhooks are all destinations, the oldest first.
+func (c *Client) Webhooks(ctx context.Context) (wire.Webhooks, error) {
+	return get[wire.Webhooks](ctx, c, webhooksPath, nil)
+}
+
+// TestWebhook queues a delivery that stands for no record; what becomes of it stands in [Client.Deliveries].
+func (c *Client) TestWebhook(ctx context.Context, webhookID string) (wire.Delivery, error) {
+	a := askWebhook(http.MethodPost, webhookID, "/test")
+	a.document = struct{}{}
+	answer, err := read[wire.Delivery](ctx, c, a)
+	return about(answer, err, answer.WebhookID == webhookID)
+}
+
+// Deliveries reads a page of a destination's deliveries, the newest first: of one status, or of all where it is empty.
+// after is the NextCursor of the page before, or empty.
+func (c *Client) Deliveries(ctx context.Context, webhookID, status, after string) (wire.Deliveries, error) {
+	a := askWebhook(http.MethodGet, webhookID, "/deliveries")
+	a.query = page(after)
+	if status != "" {
+		a.query.Set("status", status)
+	}
+	return read[wire.Deliveries](ctx, c, a)
+}
+
+// Redeliver begins the attempts of a delivery again, at once.
+func (c *Client) Redeliver(ctx context.Context, deliveryID string) (wire.Delivery, error) {
+	answer, err := read[wire.Delivery](ctx, c, ask{
+		method: http.MethodPost, path: webhooksPath + "/deliveries/" + deliveryID + "/redeliver", document: struct{}{},
+		wrong: checkID("deliveryId", deliveryID, domain.ParseID[domain.DeliveryID]),
+	})
+	return about(answer, err, answer.ID == deliveryID)
+}
+
+// ReplayWebhook queues what a destination has missed, up to 10,000 deliveries, or with DryRun counts it. The same again
+// queues nothing twice. Where NextSequence is set, go on from there.
+func (c *Client) ReplayWebhook(ctx context.Context, webhookID string, r wire.ReplayRequest) (wire.Replay, error) {
+	a := askWebhook(http.MethodPost, webhookID, "/replay")
+	a.document = r
+	answer, err := read[wire.Replay](ctx, c, a)
+	return about(answer, err, answer.DryRun == r.DryRun)
+}
+
+func askWebhook(method, webhookID, after string) ask {
+	return ask{method: method, path: webhooksPath + "/" + webhookID + after, wrong: checkID("webhookId", webhookID, domain.ParseID[domain.WebhookID])}
+}
