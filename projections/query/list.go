@@ -101,8 +101,8 @@ func (s *Store) Records(ctx context.Context, a domain.Access, q RecordQuestion) 
 	if err != nil {
 		return page, err
 	}
-	if a.ReadAfter != nil && q.Document == "" {
-		a.ReadAfter = new(max(*a.ReadAfter, q.Before)) // a replica that is not so far would pass over what it lacks
+	if q.Before > 0 {
+		a.ReadAfter = nil // a replica might lack what the page before was followed by
 	}
 	return readMuch(ctx, s, a, func(from source) (page Page[domain.Record, int64], err error) {
 		shard, rows, of, low, high := a.Organization.Shard(), feedBackwards, [16]byte(company.ID), int64(0), int64(math.MaxInt64)
@@ -190,7 +190,7 @@ func (s *Store) Reservations(ctx context.Context, a domain.Access, q Reservation
 	after := ReservationPlace{ExpiresAt: time.Unix(0, 0)}
 	switch {
 	case q.After != nil:
-		after = *q.After
+		after, a.ReadAfter = *q.After, nil
 	case q.Status == domain.ReservationPending:
 		after.ExpiresAt = q.Now
 	}
