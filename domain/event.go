@@ -137,6 +137,7 @@ var (
 	OAuthLinked               = declare[LinkedBody]("oauth.linked", 1, nil)
 	OAuthConsentWithdrawn     = declare[ConsentWithdrawnBody]("oauth.consent_withdrawn", 1, nil)
 	CompanyCreated            = declare[CompanyCreatedBody]("company.created", 1, nil)
+	CompanyStatusChanged      = declare[CompanyStatusChangedBody]("company.status_changed", 1, nil)
 	CompanyAccessChanged      = declare[AccessChangedBody]("company.access_changed", 1, nil)
 	VersionReserved           = declare[VersionReservedBody]("integrity.reserved", 1, nil)
 	RecordRegistered          = declare[RecordRegisteredBody]("integrity.registered", 1, nil)

@@ -28,14 +28,21 @@ type naiveModel struct {
 	used        int
 	limit       int
 	unfinalized int // most versions in reserved
+	closed      bool
 	feed        []string
 }
 
 func (m *naiveModel) reserve(identity string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
-	_, known := m.reserved[identity]
+	expires, known := m.reserved[identity]
 	switch {
 	case registered:
 		return "", ReservationFinalized, true
+	case m.closed && known && expires.After(now):
+		return "", ReservationPending, true
+	case m.closed && known:
+		return "", ReservationExpired, true
+	case m.closed:
+		return CompanyClosed, "", false
 	case !known && len(m.reserved) == m.unfinalized:
 		return UnfinalizedIdentityLimit, "", false
 	}
@@ -69,6 +76,9 @@ func (m *naiveModel) register(document string, version int32, content, named str
 			return VersionConflict, false
 		}
 		return "", true
+	}
+	if m.closed {
+		return CompanyClosed, false
 	}
 	if named != "" && named != identity {
 		return ReservationMismatch, false
@@ -202,7 +212,11 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 			version := rapid.Int32Range(1, 6).Draw(t, "version")
 			identity := fmt.Sprintf("%s %d", document, version)
 			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Second, 17 * time.Hour}).Draw(t, "wait"))
-			kind := rapid.IntRange(0, 5).Draw(t, "kind")
+			kind := rapid.IntRange(0, 6).Draw(t, "kind")
+			if kind == 6 {
+				stepStatus(t, w, model, rapid.SampledFrom(CompanyStatuses()).Draw(t, "status"))
+				continue
+			}
 			if kind <= 1 {
 				stepReserve(t, w, model, publicIDs, document, version)
 				continue
@@ -240,6 +254,15 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 		}
 		checkWorld(t, w, model, publicIDs)
 	})
+}
+
+func stepStatus(t *rapid.T, w *world, model *naiveModel, status CompanyStatus) {
+	before, changes := len(w.events), model.closed != (status == CompanyClosedStatus)
+	c := &SetCompanyStatus{Origin: w.origin, Company: w.state.CompanyByReference(w.origin.Organization, "company-1").ID, Status: status}
+	if code := w.execute(c); code != "" || c.Outcome.Status() != status || (len(w.events) > before) != changes {
+		t.Fatalf("%s: %q, %+v, %d events, want some: %t", status, code, c.Outcome, len(w.events)-before, changes)
+	}
+	model.closed = status == CompanyClosedStatus
 }
 
 func stepReserve(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]PublicID, document string, version int32) {
@@ -311,6 +334,9 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 				t.Fatalf("replayed state of %s %d: %+v, want %s", document, version, known, model.status(document, version))
 			}
 		}
+	}
+	if company := replayed.CompanyByReference(w.origin.Organization, "company-1"); (company.Status() == CompanyClosedStatus) != model.closed {
+		t.Fatalf("replayed company: %+v, want closed %t", company, model.closed)
 	}
 	o := replayed.Organization(w.origin.Organization)
 	if o.Unfinalized != len(model.reserved) || len(replayed.pending[o.ID]) != len(model.reserved) {

@@ -65,7 +65,8 @@ func (c *Reserve) Need(n *Needs) {
 }
 
 // Decide implements Command. Both limits are counted under the shard's lock, so they are exact; renewing an active
-// reservation needs neither, renewing an expired one counts as active again. A registered version is left as it is.
+// reservation needs neither, renewing an expired one counts as active again. A registered version is left as it is, and so
+// is every version of a closed company: what was reserved there is answered as it stands, and is not renewed.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v.CompanyReference, v.Source)
@@ -85,12 +86,15 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 		active = is.Status == ReservationPending
 		b.PublicID, b.Renewed = known.PublicID, true
 		c.Outcome.PublicID, c.Replayed = known.PublicID, known.PublicID != c.PublicID
-		if is.Status == ReservationFinalized || is.ExpiresAt.Equal(b.ExpiresAt) {
+		if is.Status == ReservationFinalized || is.ExpiresAt.Equal(b.ExpiresAt) || company.ClosedAt != nil {
 			c.Outcome = is
 			return nil, nil
 		}
 	}
 	if known == nil {
+		if err := company.takesVersions(); err != nil {
+			return nil, err
+		}
 		if err := o.checkUnfinalized(); err != nil {
 			return nil, err
 		}

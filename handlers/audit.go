@@ -91,7 +91,7 @@ func (s *server) auditEvents(r *http.Request) (any, error) {
 func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	return wire.AuditEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
-		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
+		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled, Details: e.Details,
 		CompanyID: viewOrNull(orNull(e.Company), domain.CompanyID.String),
 	}
 }

@@ -124,12 +124,38 @@ func publicID(text string) domain.PublicID {
 }
 
 func (s *server) record(r *http.Request) (any, error) {
-	found, err := s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId")))
+	return s.recordOf(r.Context(), callOf(r), publicID(variable(r, "publicId")))
+}
+
+func (s *server) recordOf(ctx context.Context, c *call, id domain.PublicID) (any, error) {
+	found, err := s.Store.Record(ctx, c.access, id)
 	return s.viewRecord(found), err
 }
 
+// What is said of a part of a version's name beside a link.
+const (
+	codeConflict = "CONFLICT"
+	besideLink   = "must be left out: publicId names the record"
+)
+
+// versionMembers name a version where no link does.
+var versionMembers = []string{"companyReference", "source", "documentReference", "version"}
+
+// lookup finds the record of a link, or of a version.
 func (s *server) lookup(r *http.Request) (any, error) {
 	q := newQuery(r)
+	if q.values.Has("publicId") {
+		id, _ := q.text("publicId", strictjson.Optional)
+		for _, name := range versionMembers {
+			if _, given := q.text(name, strictjson.Optional); given {
+				q.problem(name, codeConflict, besideLink)
+			}
+		}
+		if err := q.refusal(); err != nil {
+			return nil, err
+		}
+		return s.recordOf(r.Context(), callOf(r), publicID(id))
+	}
 	version := domain.VersionReference{
 		CompanyReference: q.reference("companyReference"), Source: q.reference("source"), DocumentReference: q.reference("documentReference"),
 		Version: int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
@@ -143,6 +169,20 @@ func (s *server) lookup(r *http.Request) (any, error) {
 func (s *server) lookUp(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
 	found, err := s.Store.Lookup(ctx, c.access, version)
 	return s.viewRecord(found), err
+}
+
+// readLookup is lookup for a tool.
+func (s *server) readLookup(o *strictjson.Object) toolCall {
+	if !o.Has("publicId") {
+		return called(domain.ReadVersionReference, s.lookUp)(o)
+	}
+	id := publicID(o.String("publicId", strictjson.Required))
+	for _, name := range versionMembers {
+		if o.Has(name) {
+			o.Problem(name, codeConflict, besideLink)
+		}
+	}
+	return func(ctx context.Context, c *call) (any, error) { return s.recordOf(ctx, c, id) }
 }
 
 const maxReason = 500

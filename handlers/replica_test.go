@@ -92,7 +92,7 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	r.pause()
 	lookup := integrity + "/lookup?companyReference=company-1&source=billing&documentReference=a&version=1"
 	for path, want := range map[string]int64{
-		integrity + "/records/" + id: 1, lookup: 1, integrity + "/records?sha256=" + hash("one"): 1, integrity + "/companies": 1,
+		integrity + "/records/" + id: 1, lookup: 1, integrity + "/lookup?publicId=" + id: 1, integrity + "/records?sha256=" + hash("one"): 1, integrity + "/companies": 1,
 		integrity + "/companies?all=true": 1, feed: 1, "/api/v1/artifacts": 1, "/api/v1/audit-events": 1, "/api/v1/metrics/detectors": 1,
 		integrity + "/records/" + id + "/evidence": 0, integrity + "/usage": 0, "/api/v1/me": 0, "/api/public/integrity/" + id + "?sha256=" + hash("one"): 0,
 	} {

@@ -53,7 +53,10 @@ func (s *server) integrityEndpoints() []endpoint {
 
 		{get, integrity + "/companies", s.listCompanies, policy{scope: domain.IntegrityRead, replica: true}},
 		{post, integrity + "/companies", posted(readCompany, s.createCompany), admin},
+		{http.MethodPatch, integrity + "/companies/{companyId}", s.setCompanyStatus, admin},
+		{get, integrity + "/companies/{companyId}/access", s.listAccess, policy{scope: domain.IntegrityAdmin}},
 		{post, integrity + "/companies/{companyId}/access", s.setAccess, admin},
+		{get, integrity + "/companies/{companyId}/webhooks", s.listWebhookAccess, policy{scope: domain.IntegrityAdmin}},
 		{post, integrity + "/companies/{companyId}/webhooks", s.setWebhookAccess, admin},
 
 		{get, integrity + "/webhooks", s.listWebhooks, adminRead},

@@ -23,7 +23,7 @@ const (
 	OrganizationColumns = `o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
 		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_80, o.warned_95, o.warned_100`
 	WarningColumns = `organization_id, allowance, period, ARRAY[at_80, at_95, at_100] AS reached_at`
-	CompanyColumns = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0`
+	CompanyColumns = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0, c.closed_at`
 	KeyColumns     = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step, k.networks,
 		coalesce(k.created_by, ''), k.created_at, k.expires_at, k.revoked_at`
 	// MemberColumns are those of a member and of the text t of its address.
@@ -97,7 +97,7 @@ const (
 	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM usage
 		WHERE shard = $1 AND organization_id = n.organization_id AND period = p.period AND company_id = c.company_id` + atItsKey
 
-	companyOwn = `SELECT company_id, organization_id, reference, created_at, webhooks FROM companies WHERE shard = $1 AND `
+	companyOwn = `SELECT company_id, organization_id, reference, created_at, webhooks, closed_at FROM companies WHERE shard = $1 AND `
 	versionOwn = `SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
 			received_at, revoked_at, expires_at FROM versions WHERE shard = $1 AND `
 	grantOf = `
@@ -258,7 +258,7 @@ type loadedGrant struct {
 
 func (g *loadedGrant) targets() []any {
 	c := &g.company
-	return []any{&g.key, &g.granted, &c.ID, &c.Organization, &c.Reference, &c.CreatedAt, &c.HasWebhooks}
+	return []any{&g.key, &g.granted, &c.ID, &c.Organization, &c.Reference, &c.CreatedAt, &c.HasWebhooks, &c.ClosedAt}
 }
 
 func scanGrant(row pgx.CollectableRow) (g loadedGrant, err error) {

@@ -79,7 +79,7 @@ func TestEraseSubjects(t *testing.T) {
 	mustJSON(t, nil, &org, append([]string{"organization", "create", "Example GmbH", "--plan", "gratis"}, at...)...)
 	in := append([]string{"--organization", org.ID}, at...)
 	var member operator.MemberView
-	mustJSON(t, nil, &member, append([]string{"member", "add", "--email", "ana@example.org", "--role", "owner"}, in...)...)
+	mustJSON(t, nil, &member, append([]string{"member", "add", "--email", "ana@example.org", "--role", "admin"}, in...)...)
 	var key operator.KeyView
 	mustJSON(t, nil, &key, append([]string{"apikey", "create", "--member", member.ID, "--scopes", "artifacts:read,artifacts:write"}, in...)...)
 	must(t, nil, append([]string{"organization", "retention", org.ID, "--keep", "days:30"}, at...)...)

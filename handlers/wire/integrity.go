@@ -157,6 +157,10 @@ type CompanyRequest struct {
 	Reference string `json:"reference"`
 }
 
+type CompanyStatusRequest struct {
+	Status domain.CompanyStatus `json:"status"`
+}
+
 type KeyAccessRequest struct {
 	KeyID   string `json:"keyId"`
 	Enabled bool   `json:"enabled"`
@@ -231,10 +235,11 @@ type Evidence struct{ evidence.Envelope }
 
 // Company is an integration partition of an organization, no verified entity.
 type Company struct {
-	ID        string `json:"id"`
-	Reference string `json:"reference"`
-	Status    string `json:"status"`
-	CreatedAt string `json:"createdAt"`
+	ID        string               `json:"id"`
+	Reference string               `json:"reference"`
+	Status    domain.CompanyStatus `json:"status"`
+	CreatedAt string               `json:"createdAt"`
+	ClosedAt  *string              `json:"closedAt"` // nil: it is active
 }
 
 // CreatedCompany answers a creation; Replayed: the reference existed.
@@ -257,11 +262,26 @@ type KeyAccess struct {
 	UpdatedAt string `json:"updatedAt"`
 }
 
+// KeysAccess is a page of the keys that may use a company, and of those that no longer may. NextCursor is opaque.
+type KeysAccess struct {
+	Access     []KeyAccess `json:"access"`
+	NextCursor *string     `json:"nextCursor"`
+	HasMore    bool        `json:"hasMore"`
+}
+
 type WebhookAccess struct {
 	CompanyID string `json:"companyId"`
 	WebhookID string `json:"webhookId"`
 	Enabled   bool   `json:"enabled"`
 	UpdatedAt string `json:"updatedAt"`
+}
+
+// WebhooksAccess is a page of the destinations that hear of a company, and of those that no longer do. NextCursor is
+// opaque.
+type WebhooksAccess struct {
+	Webhooks   []WebhookAccess `json:"webhooks"`
+	NextCursor *string         `json:"nextCursor"`
+	HasMore    bool            `json:"hasMore"`
 }
 
 // CompanyUsage is what a company contributed to the organization's month.

@@ -31,6 +31,10 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	register("withdrawn", 2)
 	spare, _ := l.Key(t, o, domain.IntegrityRead)
 	l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: spare.ID})
+	for _, status := range domain.CompanyStatuses() {
+		l.Must(t, &domain.SetCompanyStatus{Origin: o.Operator(), Company: l.Company(t, o, "once-"+string(status)).ID, Status: domain.CompanyClosedStatus})
+		l.Must(t, &domain.SetCompanyStatus{Origin: o.Operator(), Company: l.Company(t, o, "once-"+string(status)).ID, Status: status})
+	}
 	l.administration(t, o)
 	l.certification(t, o)
 	return first, second

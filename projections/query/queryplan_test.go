@@ -20,7 +20,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"authenticate": authenticateKeys, "authenticate_link": authenticateLinks, "comparisons": loadComparisons, "evidence": loadEvidence,
-		"access": findKeys, "linked": findLinks, "clear_minutes": projections.ClearMinutes,
+		"access": findKeys, "keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany, "linked": findLinks, "clear_minutes": projections.ClearMinutes,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
@@ -114,7 +114,7 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"month":          {loadMonth, "usage_pkey"},
 		"contributors":   {loadContributors, "usage_pkey"},
 		"entries":        {loadUsageEntries, "feed_pkey"},
-		"never":          {auditRange + " AND request_id = $7" + auditOrder, "events_target"},
+		"never":          {auditRange + " AND request_id = $8" + auditOrder, "events_target"},
 	} {
 		plan := pgtest.Explain(t, pool, name, c.query)
 		good := pgtest.LooksUpKeys(t, pool, plan) && strings.Contains(plan, " "+c.index+" ")

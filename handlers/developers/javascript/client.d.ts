@@ -48,8 +48,9 @@ export interface Declaration {
 export interface Company {
   id: string;
   reference: string;
-  status: "active";
+  status: "active" | "closed";
   createdAt: string;
+  closedAt: string | null;
 }
 
 export interface CreatedCompany extends Company {
