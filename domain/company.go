@@ -50,6 +50,44 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
 }
 
+// CompanyStatus says whether a company takes new versions.
+type CompanyStatus string
+
+// A closed company takes neither reservations nor registrations; everything else of it goes on.
+const (
+	CompanyActive       CompanyStatus = "active"
+	CompanyClosedStatus CompanyStatus = "closed"
+)
+
+// CompanyStatuses are all of them.
+func CompanyStatuses() []CompanyStatus { return []CompanyStatus{CompanyActive, CompanyClosedStatus} }
+
+// SetCompanyStatus closes a company or opens it again.
+type SetCompanyStatus struct {
+	Origin
+	Company CompanyID
+	Status  CompanyStatus
+
+	Outcome Company
+}
+
+func (c *SetCompanyStatus) Need(n *Needs) { n.CompanyIDs = append(n.CompanyIDs, c.Company) }
+
+// Decide implements Command. What changes nothing is no event.
+func (c *SetCompanyStatus) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.companies[c.Company]
+	if known == nil || known.Organization != c.Organization {
+		return nil, ErrUnknownCompany
+	}
+	c.Outcome = *known
+	if known.Status() == c.Status {
+		return nil, nil
+	}
+	body := &CompanyStatusChangedBody{Status: c.Status}
+	c.Outcome.ClosedAt = body.ClosedAt(now)
+	return []Draft{{Company: c.Company, Subject: c.Company.String(), Body: body}}, nil
+}
+
 // SetAccess grants a key a company or takes the grant back. The next request of the key already sees it.
 type SetAccess struct {
 	Origin
@@ -70,7 +108,7 @@ func (c *SetAccess) Need(n *Needs) {
 func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	company, key := s.companies[c.Company], s.keys[c.Key]
 	if company == nil || company.Organization != c.Organization {
-		return nil, errUnknownCompany
+		return nil, ErrUnknownCompany
 	}
 	if key == nil || key.Organization != c.Organization {
 		return nil, errUnknownKey
@@ -86,7 +124,24 @@ type Company struct {
 	Reference    string         `json:"reference"`
 	CreatedAt    time.Time      `json:"createdAt"`
 	// HasWebhooks is false while no destination is authorized for the company: then nothing of it is ever queued.
-	HasWebhooks bool `json:"-"`
+	HasWebhooks bool       `json:"-"`
+	ClosedAt    *time.Time `json:"closedAt"` // nil: it is active
+}
+
+// Status says whether the company takes new versions.
+func (c *Company) Status() CompanyStatus {
+	if c.ClosedAt != nil {
+		return CompanyClosedStatus
+	}
+	return CompanyActive
+}
+
+// takesVersions refuses what is new of a closed company.
+func (c *Company) takesVersions() error {
+	if c.ClosedAt != nil {
+		return errCompanyClosed
+	}
+	return nil
 }
 
 // CompanyCreatedBody adds a company.
@@ -97,6 +152,26 @@ type CompanyCreatedBody struct {
 func (b *CompanyCreatedBody) apply(s *State, e *Event) error {
 	s.organizations[e.Organization].Companies++
 	s.AddCompany(Company{ID: e.Company, Organization: e.Organization, Reference: b.Reference, CreatedAt: e.OccurredAt})
+	return nil
+}
+
+// CompanyStatusChangedBody closes a company or opens it again.
+type CompanyStatusChangedBody struct {
+	Status CompanyStatus `json:"status"`
+}
+
+// ClosedAt is when the company was closed by the event of at; nil where that opens it.
+func (b *CompanyStatusChangedBody) ClosedAt(at time.Time) *time.Time {
+	if b.Status == CompanyActive {
+		return nil
+	}
+	return &at
+}
+
+func (b *CompanyStatusChangedBody) apply(s *State, e *Event) error {
+	if c := s.companies[e.Company]; c != nil {
+		c.ClosedAt = b.ClosedAt(e.OccurredAt)
+	}
 	return nil
 }
 

@@ -19,6 +19,7 @@ const (
 	PlanRequired               Code = "PLAN_REQUIRED"
 	CompanyNotAuthorized       Code = "COMPANY_NOT_AUTHORIZED"
 	IdentityNotLinked          Code = "IDENTITY_NOT_LINKED"
+	CompanyClosed              Code = "COMPANY_CLOSED"
 	NotFound                   Code = "NOT_FOUND"
 	RecordNotFound             Code = "RECORD_NOT_FOUND"
 	CertificateNotFound        Code = "CERTIFICATE_NOT_FOUND"
@@ -107,16 +108,18 @@ var (
 	errEndedKey               = Refuse(InvalidState, "This key has ended already; create a new one instead.")
 	errUnknownMember          = Refuse(NotFound, "This organization has no such member.")
 	errUnknownInvitation      = Refuse(NotFound, "There is no such invitation; ask for another.")
-	errUnknownCompany         = Refuse(NotFound, "This organization has no company with that id.")
+	ErrUnknownCompany         = Refuse(NotFound, "This organization has no company with that id.")
 	errUnknownLink            = Refuse(NotFound, "There is no such link; ask for another.")
 	ErrUnknownWebhook         = Refuse(NotFound, "This organization has no webhook destination with that id.")
 	ErrUnknownRecord          = Refuse(RecordNotFound, "No such record is visible to this key.")
+	ErrUnknownReservation     = Refuse(NotFound, "No such reservation is visible to this key.")
 	ErrUnknownArtifact        = Refuse(NotFound, "This organization has no artifact with that id.")
 	ErrUnknownArtifactVersion = Refuse(NotFound, "This organization has no version of an artifact with that id.")
 	ErrUnknownCertificate     = Refuse(CertificateNotFound, "There is no certificate with this id that you may see.")
 	ErrErasedTitle            = Refuse(InvalidState, "The title of this version was erased and cannot be published.")
 	ErrErasedName             = Refuse(InvalidState, "The name of this organization was erased and cannot be published.")
 	ErrUnauthorizedCompany    = Refuse(CompanyNotAuthorized, "This key may not use that company: an owner or admin of the organization, or the operator, creates the company where it is missing and grants it to the key.")
+	errCompanyClosed          = Refuse(CompanyClosed, "This company is closed and takes no new versions; what was declared of it before stays as it is. An owner or admin of the organization, or the operator, may open it again.")
 	ErrKeyRefused             = Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
 	ErrLinkRefused            = Refuse(IdentityNotLinked, "This OAuth subject is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
 	ErrRequestUnderWay        = Refuse(RequestInProgress, "A request with this Idempotency-Key is still running; send the same request again in a moment.")

@@ -2,7 +2,9 @@ package domain
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -168,4 +170,63 @@ func fill(v reflect.Value, n *byte) {
 			}
 		}
 	}
+}
+
+// TestAuditDetailsOfEveryType: the history shows every member that the table promises of a type, and nothing that must
+// stay secret or can be erased.
+func TestAuditDetailsOfEveryType(t *testing.T) {
+	if len(auditDetails) != len(eventTable) {
+		t.Errorf("%d rows for %d types", len(auditDetails), len(eventTable))
+	}
+	for _, row := range eventTable {
+		names := AuditDetailNames(row.eventType)
+		if len(names) == 0 {
+			t.Errorf("%s has no row in auditDetails", row.eventType)
+			continue
+		}
+		empty, filled := row.empty(), row.empty()
+		fill(reflect.ValueOf(filled).Elem(), new(byte))
+		if r, ok := filled.(*RecordRegisteredBody); ok {
+			r.Payload = []byte(`{"sha256":"h","sizeBytes":1,"mimeType":"a/b","generatedAt":"g","receivedAt":"r"}`)
+			empty.(*RecordRegisteredBody).Payload = []byte("{}")
+		}
+		for _, references := range []bool{false, true} {
+			members := detailsOf(t, row.eventType, filled, references)
+			shown := slices.Sorted(maps.Keys(members))
+			if want := slices.Sorted(slices.Values(names)); !slices.Equal(shown, want) {
+				t.Errorf("%s shows %v, want %v", row.eventType, shown, want)
+			}
+			for _, d := range auditRows[row.eventType] {
+				if hidden := string(members[d.name]) == "null"; hidden != (d.reference && !references) {
+					t.Errorf("%s, references %t: %s is %s", row.eventType, references, d.name, members[d.name])
+				}
+				if slices.Contains([]string{"secret", "secretSha256", "salt", "identity", "signature"}, d.member) {
+					t.Errorf("%s shows %s", row.eventType, d.member)
+				}
+				if bytes.HasPrefix(members[d.name], []byte("{")) {
+					t.Errorf("%s shows %s as it is stored: %s", row.eventType, d.name, members[d.name])
+				}
+			}
+		}
+		detailsOf(t, row.eventType, empty, true)
+	}
+	if _, err := AuditDetails(KeyRevoked, CompanyID{}, []byte("["), true); err == nil {
+		t.Error("data that cannot be read has details")
+	}
+}
+
+func detailsOf(t *testing.T, kind EventType, body Body, references bool) (members map[string]json.RawMessage) {
+	t.Helper()
+	data, err := appendCanonical(nil, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	details, err := AuditDetails(kind, CompanyID{1}, data, references)
+	if err == nil {
+		members, err = jsonMembers(details)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return members
 }

@@ -425,7 +425,7 @@ func (c *SetWebhookAccess) Need(n *Needs) {
 func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	company := s.companies[c.Company]
 	if company == nil || company.Organization != c.Organization {
-		return nil, errUnknownCompany
+		return nil, ErrUnknownCompany
 	}
 	if s.webhook(c.Organization, c.Webhook) == nil {
 		return nil, ErrUnknownWebhook

@@ -2,7 +2,9 @@ package handlers_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 )
 
 // monthly is a plan of so many requests a month at the certification API.
@@ -246,7 +249,58 @@ func TestHistoryOfAccess(t *testing.T) {
 		"company.created":         {"company", nil, s.org.Company.ID.String()},
 		"organization.created":    {"organization", nil, nil},
 	} {
-		e := s.get("/api/v1/audit-events?limit=1&action=" + action).is(http.StatusOK)["events"].([]any)[0].(map[string]any)
+		target := ""
+		if action == "company.created" {
+			target = "&target=" + s.org.Company.ID.String()
+		}
+		e := s.get("/api/v1/audit-events?limit=1&action=" + action + target).is(http.StatusOK)["events"].([]any)[0].(map[string]any)
 		equal(t, action, []any{e["target"].(map[string]any)["type"], e["enabled"], e["companyId"]}, []any{want.target, want.enabled, want.company})
+	}
+}
+
+// TestHistoryDetails: every event says what it changed, in ids and values. References are shown to keys that may use
+// their company, and texts of people to nobody.
+func TestHistoryDetails(t *testing.T) {
+	s := open(t, options{})
+	s.Everything(t, s.org)
+	auditor, secret := s.Key(t, s.org, domain.AuditRead)
+	registered := s.registered("details", 1, "one")
+	const path = "/api/v1/audit-events?limit=200&afterSequence=0"
+	seen := map[string]bool{}
+	for reader, granted := range map[string]bool{s.org.Secret: true, secret: false} {
+		for _, e := range s.send(http.MethodGet, path, reader, nil).is(http.StatusOK)["events"].([]any) {
+			action, details := e.(map[string]any)["action"].(string), e.(map[string]any)["details"].(map[string]any)
+			seen[action] = true
+			names := domain.AuditDetailNames(domain.EventType(action))
+			if got := slices.Sorted(maps.Keys(details)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
+				t.Errorf("%s: %v, want %v", action, got, names)
+			}
+			if _, has := details["documentReference"]; has && (details["documentReference"] != nil) != granted {
+				t.Errorf("%s, granted %t: %v", action, granted, details)
+			}
+			if company, has := details["companyId"]; has && company != e.(map[string]any)["companyId"] {
+				t.Errorf("%s: %v", action, e)
+			}
+		}
+	}
+	if len(seen) < 25 {
+		t.Errorf("only %d actions were seen", len(seen))
+	}
+	newest := func(query string) any {
+		t.Helper()
+		return s.get("/api/v1/audit-events?limit=1&" + query).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["details"]
+	}
+	equal(t, "a key", newest("action=key.created"), body{
+		"keyId": auditor.ID.String(), "memberId": auditor.Member.String(), "scopes": []string{"audit:read"}, "expiresAt": evidence.FormatTime(auditor.ExpiresAt),
+		"source": nil, "network": nil, "networks": nil, "maxVersionStep": nil, "nameTextId": nil,
+	})
+	details := newest("target=" + registered).(map[string]any)
+	equal(t, "a registration", []any{details["companyReference"], details["source"], details["documentReference"], details["version"], details["sha256"], details["reserved"], details["companyId"]},
+		[]any{"company-1", "billing", "details", 1, hash("one"), false, s.org.Company.ID.String()})
+	s.Grant(t, s.org, s.org.Key.ID, s.org.Company.ID, false)
+	equal(t, "access", newest("action=company.access_changed"), body{"companyId": s.org.Company.ID.String(), "keyId": s.org.Key.ID.String(), "enabled": false})
+	for _, query := range []string{"target=" + registered, "action=integrity.registered", "action=integrity.reserved", "action=company.created&target=" + s.org.Company.ID.String()} {
+		details := newest(query).(map[string]any)
+		equal(t, "a key without the grant, "+query, []any{details["companyReference"], details["source"], details["documentReference"], details["reference"]}, []any{nil, nil, nil, nil})
 	}
 }

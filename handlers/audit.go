@@ -29,7 +29,7 @@ func targetOf(e query.AuditEvent) wire.AuditTarget {
 	case found && kind != "":
 	case strings.HasPrefix(string(e.Action), "certificate."):
 		kind = "certificate"
-	case e.Action == domain.VersionReserved:
+	case e.Action == domain.VersionReserved, e.Action == domain.VersionReleased:
 		kind = "reservation"
 	case strings.HasPrefix(string(e.Action), "integrity."):
 		kind = "record"
@@ -91,7 +91,7 @@ func (s *server) auditEvents(r *http.Request) (any, error) {
 func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	return wire.AuditEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
-		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
+		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled, Details: e.Details,
 		CompanyID: viewOrNull(orNull(e.Company), domain.CompanyID.String),
 	}
 }

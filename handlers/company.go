@@ -3,15 +3,17 @@ package handlers
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 func viewCompany(c domain.Company) wire.Company {
-	return wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: "active", CreatedAt: evidence.FormatTime(c.CreatedAt)}
+	return wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: c.Status(), CreatedAt: evidence.FormatTime(c.CreatedAt), ClosedAt: timeOrNull(c.ClosedAt)}
 }
 
 func readCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
@@ -32,11 +34,33 @@ func createdStatus(replayed bool) int {
 	return http.StatusCreated
 }
 
+// setCompanyStatus closes a company or opens it again.
+func (s *server) setCompanyStatus(r *http.Request) (any, error) {
+	command := &domain.SetCompanyStatus{Origin: origin(r), Company: companyID(r)}
+	if err := decode(r, func(o *strictjson.Object) {
+		command.Status = domain.CompanyStatus(o.Match("status", strictjson.Required, isCompanyStatus, companyStatusRule))
+	}); err != nil {
+		return nil, err
+	}
+	return s.done(r.Context(), command, func() any { return viewCompany(command.Outcome) })
+}
+
+const companyStatusRule = "must be active or closed"
+
+func isCompanyStatus(text string) bool {
+	return slices.Contains(domain.CompanyStatuses(), domain.CompanyStatus(text))
+}
+
+func companyID(r *http.Request) domain.CompanyID {
+	return pathID(r, "companyId", domain.ParseID[domain.CompanyID])
+}
+
 // listCompanies shows the companies granted to the key, or all of them to an administrator.
 func (s *server) listCompanies(r *http.Request) (any, error) {
 	q := newQuery(r)
 	all := q.boolean("all")
 	limit, after := q.limit(), q.cursor("after", domain.ValidReference)
+	status, _ := q.match("status", strictjson.Optional, isCompanyStatus, companyStatusRule)
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
@@ -46,7 +70,7 @@ func (s *server) listCompanies(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	companies, more, err := s.Store.Companies(r.Context(), access, all, after, limit)
+	companies, more, err := s.Store.Companies(r.Context(), access, all, domain.CompanyStatus(status), after, limit)
 	next := nextCursor(q, companies, func(c domain.Company) string { return c.Reference })
 	return wire.Companies{Companies: each(companies, viewCompany), NextCursor: next, HasMore: more}, err
 }
@@ -57,7 +81,39 @@ func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, er
 	err = decode(r, func(o *strictjson.Object) {
 		id, enabled = readID(o, name, parse), o.Bool("enabled", strictjson.Required)
 	})
-	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, err
+	return companyID(r), id, enabled, err
+}
+
+// listAccess shows which keys may use the company of the path, and which no longer may.
+func (s *server) listAccess(r *http.Request) (any, error) {
+	q := newQuery(r)
+	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.KeyID])
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	list, more, err := s.Store.KeysOfCompany(r.Context(), callOf(r).access.Organization, companyID(r), after, limit)
+	next := nextCursor(q, list, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
+	return wire.KeysAccess{Access: each(list, viewKeyAccess), NextCursor: next, HasMore: more}, err
+}
+
+func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
+	return wire.KeyAccess{CompanyID: g.Company.String(), KeyID: g.To.String(), Enabled: g.Enabled, UpdatedAt: evidence.FormatTime(g.UpdatedAt)}
+}
+
+// listWebhookAccess shows which destinations hear of the company of the path, and which no longer do.
+func (s *server) listWebhookAccess(r *http.Request) (any, error) {
+	q := newQuery(r)
+	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.WebhookID])
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	list, more, err := s.Store.WebhooksOfCompany(r.Context(), callOf(r).access.Organization, companyID(r), after, limit)
+	next := nextCursor(q, list, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
+	return wire.WebhooksAccess{Webhooks: each(list, viewWebhookAccess), NextCursor: next, HasMore: more}, err
+}
+
+func viewWebhookAccess(g query.Grant[domain.WebhookID]) wire.WebhookAccess {
+	return wire.WebhookAccess{CompanyID: g.Company.String(), WebhookID: g.To.String(), Enabled: g.Enabled, UpdatedAt: evidence.FormatTime(g.UpdatedAt)}
 }
 
 func (s *server) setAccess(r *http.Request) (any, error) {
@@ -67,7 +123,7 @@ func (s *server) setAccess(r *http.Request) (any, error) {
 	}
 	command := &domain.SetAccess{Origin: origin(r), Company: company, Key: key, Enabled: enabled}
 	return s.done(r.Context(), command, func() any {
-		return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
+		return viewKeyAccess(query.Grant[domain.KeyID]{Company: company, To: key, Enabled: enabled, UpdatedAt: command.UpdatedAt})
 	})
 }
 
@@ -78,6 +134,6 @@ func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	}
 	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
 	return s.done(r.Context(), command, func() any {
-		return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
+		return viewWebhookAccess(query.Grant[domain.WebhookID]{Company: company, To: webhook, Enabled: enabled, UpdatedAt: command.UpdatedAt})
 	})
 }

@@ -95,6 +95,7 @@ func TestDecisionJudgesWhoActs(t *testing.T) {
 		"reserve":          {domain.IntegrityWrite, s.posting(integrity+"/reservations", body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1})},
 		"revoke":           {domain.IntegrityRevoke, s.posting(integrity+"/records/"+record+"/revoke", body{"reason": "x"})},
 		"company":          {domain.IntegrityAdmin, s.posting(integrity+"/companies", body{"reference": "company-2"})},
+		"company status":   {domain.IntegrityAdmin, s.sending(http.MethodPatch, integrity+"/companies/"+companyID, body{"status": "closed"})},
 		"access":           {domain.IntegrityAdmin, s.posting(integrity+"/companies/"+companyID+"/access", body{"keyId": spare.ID.String(), "enabled": true})},
 		"webhook":          {domain.IntegrityAdmin, s.posting(integrity+"/webhooks", body{"url": "https://hooks.example/b"})},
 		"webhook update":   {domain.IntegrityAdmin, s.sending(http.MethodPatch, integrity+"/webhooks/"+webhook, body{"enabled": false})},

@@ -57,6 +57,7 @@ func TestLife(t *testing.T) {
 	equal(t, "first version", []any{record["status"], record["supersededByVersion"]}, []any{"superseded", 3})
 	looked := s.get(integrity + "/lookup?companyReference=company-1&source=billing&version=1&documentReference=" + document).is(http.StatusOK)
 	equal(t, "lookup", looked, record)
+	equal(t, "lookup of its link", s.get(integrity+"/lookup?publicId="+id).is(http.StatusOK), record)
 
 	if got := s.compared(id, "one"); got["result"] != "MATCH_HISTORICAL" || got["verified"] != false {
 		t.Errorf("comparison %v", got)

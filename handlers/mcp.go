@@ -114,7 +114,7 @@ func (s *server) offers(ctx context.Context, e *mcpEndpoint) (func(string) bool,
 		asked = asked || t.granted && allows(access, t.scope) == nil
 	}
 	if asked {
-		companies, _, err := s.Store.Companies(ctx, access, false, "", 1)
+		companies, _, err := s.Store.Companies(ctx, access, false, "", "", 1)
 		if err != nil {
 			return nil, err
 		}
@@ -301,8 +301,8 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			input: object(contract, "Declaration"), output: object(contract, "Registration"),
 			read: called(domain.ReadDeclaration, single(s, s.register))},
 		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
-			input: object(contract, "ReservationRequest"), output: object(contract, "Record"),
-			read: called(domain.ReadVersionReference, s.lookUp)},
+			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
+			output: object(contract, "Record"), read: s.readLookup},
 		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
 			input: object(contract, "", "companyReference", "sequence", "limit"), output: object(contract, "Feed"),
 			read: func(o *strictjson.Object) toolCall {

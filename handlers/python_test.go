@@ -166,7 +166,7 @@ func TestPythonClient(t *testing.T) {
 	check(t, os.WriteFile(trusted, keys, 0o600))
 	unittest(t, []string{
 		"SERVICE=" + secure.URL, "PLAIN=" + s.http.URL, "AUTHORITY=" + authority, "TRUSTED=" + trusted,
-		"ADMIN=" + s.org.Secret, "WORKER=" + text, "WORKER_ID=" + worker.ID.String(), "WEBHOOK_ID=" + webhook,
+		"ADMIN=" + s.org.Secret, "WORKER=" + text, "ADMIN_ID=" + s.org.Key.ID.String(), "WORKER_ID=" + worker.ID.String(), "WEBHOOK_ID=" + webhook,
 	}, "test_integrity_client")
 	if log := s.log.String(); strings.Contains(log, text) || strings.Contains(log, "secret-content") {
 		t.Error("the service's log holds the key or the content")

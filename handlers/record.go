@@ -5,6 +5,9 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -12,6 +15,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 func (s *server) viewRecord(r domain.Record) wire.Record {
@@ -124,12 +128,38 @@ func publicID(text string) domain.PublicID {
 }
 
 func (s *server) record(r *http.Request) (any, error) {
-	found, err := s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId")))
+	return s.recordOf(r.Context(), callOf(r), publicID(variable(r, "publicId")))
+}
+
+func (s *server) recordOf(ctx context.Context, c *call, id domain.PublicID) (any, error) {
+	found, err := s.Store.Record(ctx, c.access, id)
 	return s.viewRecord(found), err
 }
 
+// What is said of a part of a version's name beside a link.
+const (
+	codeConflict = "CONFLICT"
+	besideLink   = "must be left out: publicId names the record"
+)
+
+// versionMembers name a version where no link does.
+var versionMembers = []string{"companyReference", "source", "documentReference", "version"}
+
+// lookup finds the record of a link, or of a version.
 func (s *server) lookup(r *http.Request) (any, error) {
 	q := newQuery(r)
+	if q.values.Has("publicId") {
+		id, _ := q.text("publicId", strictjson.Optional)
+		for _, name := range versionMembers {
+			if _, given := q.text(name, strictjson.Optional); given {
+				q.problem(name, codeConflict, besideLink)
+			}
+		}
+		if err := q.refusal(); err != nil {
+			return nil, err
+		}
+		return s.recordOf(r.Context(), callOf(r), publicID(id))
+	}
 	version := domain.VersionReference{
 		CompanyReference: q.reference("companyReference"), Source: q.reference("source"), DocumentReference: q.reference("documentReference"),
 		Version: int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
@@ -143,6 +173,20 @@ func (s *server) lookup(r *http.Request) (any, error) {
 func (s *server) lookUp(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
 	found, err := s.Store.Lookup(ctx, c.access, version)
 	return s.viewRecord(found), err
+}
+
+// readLookup is lookup for a tool.
+func (s *server) readLookup(o *strictjson.Object) toolCall {
+	if !o.Has("publicId") {
+		return called(domain.ReadVersionReference, s.lookUp)(o)
+	}
+	id := publicID(o.String("publicId", strictjson.Required))
+	for _, name := range versionMembers {
+		if o.Has(name) {
+			o.Problem(name, codeConflict, besideLink)
+		}
+	}
+	return func(ctx context.Context, c *call) (any, error) { return s.recordOf(ctx, c, id) }
 }
 
 const maxReason = 500
@@ -164,6 +208,53 @@ func (s *server) revokeRecord(ctx context.Context, c *call, command domain.Revok
 	return s.done(ctx, &command, func() any {
 		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
 	})
+}
+
+// findRecords lists the records of a hash, or those of a company.
+func (s *server) findRecords(r *http.Request) (any, error) {
+	if r.URL.Query().Has("sha256") {
+		return s.search(r)
+	}
+	return s.listRecords(r)
+}
+
+// listRecords lists the records of a company, newest first, page by page of a bounded search.
+func (s *server) listRecords(r *http.Request) (any, error) {
+	q := newQuery(r)
+	asked := query.RecordQuestion{Limit: q.limit(), From: q.instant("receivedFrom"), To: q.instant("receivedTo")}
+	asked.Company, asked.Source, asked.Document = q.reference("companyReference"), q.optionalReference("source"), q.optionalReference("documentReference")
+	asked.Status = known(q, "status", domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked)
+	if asked.Document != "" && !q.values.Has("source") {
+		q.problem("source", strictjson.CodeRequired, "the parameter is required with documentReference: a reference names a document of one source")
+	}
+	if asked.From != nil && asked.To != nil && !asked.From.Before(*asked.To) {
+		q.problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
+	}
+	same := list("records", asked.Company, asked.Source, asked.Document, string(asked.Status), instantText(asked.From), instantText(asked.To))
+	q.listCursor(same, func(place string) (ok bool) {
+		asked.Before, ok = parsePlace(place)
+		return ok
+	})
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	page, err := s.Store.Records(r.Context(), callOf(r).access, asked)
+	next := viewOrNull(page.Next, func(place int64) string { return formatListCursor(same, strconv.FormatInt(place, 10)) })
+	return wire.Records{Records: each(page.Entries, s.viewRecord), NextCursor: next, HasMore: next != nil}, err
+}
+
+// instantText is a bound of time in one spelling.
+func instantText(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return strconv.FormatInt(at.UnixMicro(), 10)
+}
+
+// parsePlace reads a positive number in its one spelling.
+func parsePlace(text string) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == text
 }
 
 // search lists the records of a hash, newest first, of companies granted to the key.
@@ -192,6 +283,49 @@ func (s *server) reserve(ctx context.Context, c *call, version domain.VersionRef
 			Status: reservation.Status, Replayed: replayed,
 		}}
 	})
+}
+
+func (s *server) viewReserved(r domain.ReservedVersion) wire.ReservedVersion {
+	id := r.PublicID.String()
+	return wire.ReservedVersion{
+		PublicID: id, VerificationURL: s.verificationURL(id), VersionReference: wire.VersionReference(r.VersionReference),
+		Status: r.Status, ExpiresAt: evidence.FormatTime(r.ExpiresAt),
+	}
+}
+
+// release gives the place of a pending reservation back. One that has none is left as it is.
+func (s *server) release(r *http.Request) (any, error) {
+	return single(s, s.releaseReservation)(r.Context(), callOf(r), publicID(variable(r, "publicId")))
+}
+
+func (s *server) releaseReservation(ctx context.Context, c *call, id domain.PublicID) (any, error) {
+	command := &domain.ReleaseReservation{Origin: c.origin(), Key: c.access.Key, Limits: c.access.Limits, PublicID: id}
+	return s.done(ctx, command, func() any {
+		return wire.ReleasedReservation{ReservedVersion: s.viewReserved(command.Outcome), Replayed: command.Replayed}
+	})
+}
+
+// listReservations lists versions of a company that were reserved and are not registered, the first to expire first.
+func (s *server) listReservations(r *http.Request) (any, error) {
+	q := newQuery(r)
+	asked := query.ReservationQuestion{Company: q.reference("companyReference"), Limit: q.limit(), Now: callOf(r).start}
+	asked.Status = known(q, "status", domain.ReservationPending, domain.ReservationExpired, domain.ReservationReleased)
+	same := list("reservations", asked.Company, string(asked.Status))
+	q.listCursor(same, func(place string) bool {
+		micros, id, _ := strings.Cut(place, " ")
+		at, timed := parsePlace(micros)
+		public, ok := domain.ParsePublicID(id)
+		asked.After = &query.ReservationPlace{ExpiresAt: time.UnixMicro(at), PublicID: public}
+		return timed && ok
+	})
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	page, err := s.Store.Reservations(r.Context(), callOf(r).access, asked)
+	next := viewOrNull(page.Next, func(place query.ReservationPlace) string {
+		return formatListCursor(same, strconv.FormatInt(place.ExpiresAt.UnixMicro(), 10)+" "+place.PublicID.String())
+	})
+	return wire.Reservations{Reservations: each(page.Entries, s.viewReserved), NextCursor: next, HasMore: next != nil}, err
 }
 
 // verificationURL is the link that may stand in the document.

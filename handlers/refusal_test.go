@@ -225,6 +225,7 @@ func TestForeignIsUnknown(t *testing.T) {
 	for _, known := range []string{foreign(other), foreign(distant), ungranted} {
 		for _, unknown := range []string{strings.Repeat("a", 26), fresh.String(), "x", strings.ToUpper(mine)} {
 			same(http.MethodGet, integrity+"/records/*", nil, known, unknown)
+			same(http.MethodGet, integrity+"/lookup?publicId=*", nil, known, unknown)
 			same(http.MethodGet, integrity+"/records/*/evidence", nil, known, unknown)
 			same(http.MethodPost, integrity+"/records/*/revoke", nil, known, unknown)
 		}
@@ -257,6 +258,26 @@ func TestForeignIsUnknown(t *testing.T) {
 	s.post(access, body{"keyId": "x", "enabled": 1}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if used := s.number("SELECT count(*) FROM versions WHERE shard = $1 AND organization_id = $2 AND revoked_at IS NOT NULL"); used != 0 {
 		t.Error("a foreign record was revoked")
+	}
+}
+
+// TestLookupNamesOneRecord: a look-up names a link or a version, and what is missing or too much is named.
+func TestLookupNamesOneRecord(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	const version = "companyReference=company-1&source=billing&documentReference=a&version=1"
+	for query, want := range map[string]string{
+		"":                                         "/companyReference REQUIRED, /source REQUIRED, /documentReference REQUIRED, /version REQUIRED",
+		"?companyReference=company-1&version=1":    "/source REQUIRED, /documentReference REQUIRED",
+		"?publicId=" + id + "&" + version:          "/companyReference CONFLICT, /source CONFLICT, /documentReference CONFLICT, /version CONFLICT",
+		"?publicId=" + id + "&version=x":           "/version CONFLICT",
+		"?publicId=" + id + "&publicId=" + id:      "/publicId DUPLICATE_MEMBER",
+		"?publicId=&source=billing":                "/source CONFLICT",
+		"?publicId=" + id + "&sha256=" + hash("x"): "/sha256 UNKNOWN_PARAMETER",
+	} {
+		if got := pointers(s.get(integrity+"/lookup"+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
 	}
 }
 

@@ -88,7 +88,7 @@ func TestReservationIsNoRecord(t *testing.T) {
 	s.registered("d", 1, "one")
 	unknown := strings.Repeat("a", 26)
 	for _, id := range []string{s.reserved("d", 2), s.reserved("alone", 1)} {
-		for _, path := range []string{"/records/%s", "/records/%s/evidence", "/records/%s/revoke"} {
+		for _, path := range []string{"/records/%s", "/lookup?publicId=%s", "/records/%s/evidence", "/records/%s/revoke"} {
 			method := http.MethodGet
 			if strings.HasSuffix(path, "revoke") {
 				method = http.MethodPost

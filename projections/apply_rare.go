@@ -42,6 +42,7 @@ const (
 	changeKeyExpiry = `UPDATE api_keys SET expires_at = $3 WHERE shard = $1 AND key_id = $2`
 	revokeKey       = `UPDATE api_keys SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`
 	insertCompany   = `INSERT INTO companies (shard, company_id, organization_id, reference, created_at) VALUES ($1, $2, $3, $4, $5)`
+	closeCompany    = `UPDATE companies SET closed_at = $3 WHERE shard = $1 AND company_id = $2`
 	upsertGrant     = `INSERT INTO grants (shard, key_id, company_id, enabled, updated_at) VALUES ($1, $2, $3, $4, $5)
 	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`
 )
@@ -151,6 +152,8 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		b.Queue(revokeKey, shard, body.KeyID, e.OccurredAt)
 	case *domain.CompanyCreatedBody:
 		b.Queue(insertCompany, shard, e.Company, organization, body.Reference, e.OccurredAt)
+	case *domain.CompanyStatusChangedBody:
+		b.Queue(closeCompany, shard, e.Company, body.ClosedAt(e.OccurredAt))
 	case *domain.AccessChangedBody:
 		b.Queue(upsertGrant, shard, body.KeyID, e.Company, body.Enabled, e.OccurredAt)
 	case *domain.LinkStartedBody:

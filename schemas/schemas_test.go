@@ -350,3 +350,34 @@ func TestObject(t *testing.T) {
 		}
 	}
 }
+
+// TestAuditDetailsAreDocumented: the document names every member of the details of every action, and no other.
+func TestAuditDetailsAreDocumented(t *testing.T) {
+	text, err := schemas.File(schemas.CertificationOpenAPIFile)
+	check(t, err)
+	var document struct {
+		Components struct {
+			Schemas struct {
+				AuditDetails struct {
+					Properties map[string]struct{ Description string }
+				}
+			}
+		}
+	}
+	check(t, json.Unmarshal(text, &document))
+	want := map[string][]string{}
+	for _, action := range domain.EventTypes() {
+		for _, name := range domain.AuditDetailNames(action) {
+			want[name] = append(want[name], string(action))
+		}
+	}
+	properties := document.Components.Schemas.AuditDetails.Properties
+	for name, actions := range want {
+		if of := "Of " + strings.Join(actions, ", ") + "."; !strings.HasPrefix(properties[name].Description, of) {
+			t.Errorf("%s: %q, want it to begin with %q", name, properties[name].Description, of)
+		}
+	}
+	if len(properties) != len(want) {
+		t.Errorf("%d members are documented, there are %d", len(properties), len(want))
+	}
+}

@@ -116,6 +116,12 @@ func TestGoClient(t *testing.T) {
 		}
 	}
 	verifyDeclared(t, s, worker, found.PublicID, declaration)
+	if receipt, err := as("").Receipt(ctx, found.PublicID); err != nil || !strings.Contains(string(receipt), `"payload":`) || strings.Contains(string(receipt), `"references":`) {
+		t.Errorf("receipt: %s, %v", receipt, err)
+	}
+	if listed, err := worker.Records(ctx, client.RecordsQuery{SHA256: declaration.SHA256}, ""); err != nil || len(listed.Records) != 2 || listed.HasMore {
+		t.Errorf("records of a hash: %+v, %v", listed, err)
+	}
 
 	usage, err := worker.Usage(ctx)
 	check(err)

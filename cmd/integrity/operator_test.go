@@ -147,6 +147,17 @@ func TestOperatorEffects(t *testing.T) {
 		t.Errorf("lists: %+v %+v", organizations, companies)
 	}
 
+	for _, c := range [][2]string{{"close", "closed"}, {"close", "closed"}, {"open", "active"}} {
+		var company operator.CompanyView
+		mustJSON(t, nil, &company, with("company", c[0], "c-7f3a")...)
+		if company.ID != a.company.ID || string(company.Status) != c[1] || (company.ClosedAt != nil) != (c[1] == "closed") {
+			t.Errorf("company %s: %+v", c[0], company)
+		}
+	}
+	if r := integrity(t, nil, with("company", "close", "absent")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "no company with that reference") {
+		t.Errorf("an absent company: %d %s", r.code, r.errs)
+	}
+
 	// The operator's own commands are history too, and a stopped ledger can be read.
 	s.stop()
 	var types []string
@@ -160,8 +171,8 @@ func TestOperatorEffects(t *testing.T) {
 		}
 		types = append(types, string(e.Type))
 	}
-	end := []string{"organization.plan_changed", "organization.limits_changed", "organization.limits_changed"}
-	if len(types) != 24 || types[0] != "organization.created" || !slices.Equal(types[len(types)-len(end):], end) {
+	end := []string{"organization.limits_changed", "organization.limits_changed", "company.status_changed", "company.status_changed"}
+	if len(types) != 26 || types[0] != "organization.created" || !slices.Equal(types[len(types)-len(end):], end) {
 		t.Errorf("history: %v", types)
 	}
 	wantClean(t, s.log, "c-7f3a", "ana@example.org", "Example GmbH", a.key.Key[30:])

@@ -86,6 +86,19 @@ func (c *Client) Record(ctx context.Context, publicID string) (wire.Record, erro
 	return about(answer, err, answer.PublicID == publicID)
 }
 
+// RecordsQuery says which records are listed; an empty member does not limit. A SHA256 stands alone.
+type RecordsQuery struct {
+	SHA256 string // 64 hexadecimal characters
+}
+
+// Records reads a page of records, the newest first, in companies granted to the key. after is the NextCursor of the page
+// before, or empty.
+func (c *Client) Records(ctx context.Context, of RecordsQuery, after string) (wire.Records, error) {
+	query := page(after)
+	query.Set("sha256", of.SHA256)
+	return get[wire.Records](ctx, c, "/api/v1/integrity/records", query)
+}
+
 // Evidence is the raw signed export of a record, with references and a dated observation of its state. Keep the bytes
 // as they are.
 func (c *Client) Evidence(ctx context.Context, publicID string) ([]byte, error) {
@@ -144,6 +157,11 @@ func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Com
 	}
 	answer.Verified = answer.Verified && answer.Result == wire.MatchCurrent
 	return answer, nil
+}
+
+// Receipt is the public receipt of a record: no key is sent. Keep the bytes as they are.
+func (c *Client) Receipt(ctx context.Context, publicID string) ([]byte, error) {
+	return c.do(ctx, ask{method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/receipt", public: true, wrong: checkPublicID(publicID)})
 }
 
 // Declare reads the final bytes of a version to their end and makes its declaration; nothing is sent. The origin keeps

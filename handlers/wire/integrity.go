@@ -88,6 +88,28 @@ type Reservation struct {
 	Consumption     Consumption              `json:"consumption"`
 }
 
+// ReservedVersion is a version that was reserved and is not registered. Of a released one ExpiresAt is when it was released.
+type ReservedVersion struct {
+	PublicID        string `json:"publicId"`
+	VerificationURL string `json:"verificationUrl"`
+	VersionReference
+	Status    domain.ReservationStatus `json:"status"`
+	ExpiresAt string                   `json:"expiresAt"`
+}
+
+// ReleasedReservation answers a release; Replayed: it was released before, or had expired.
+type ReleasedReservation struct {
+	ReservedVersion
+	Replayed bool `json:"replayed"`
+}
+
+// Reservations is a page of reservations. NextCursor is opaque.
+type Reservations struct {
+	Reservations []ReservedVersion `json:"reservations"`
+	NextCursor   *string           `json:"nextCursor"`
+	HasMore      bool              `json:"hasMore"`
+}
+
 // BatchResult answers one declaration of a batch as if it had been sent alone: exactly one of Data and Error is set.
 type BatchResult struct {
 	Status int           `json:"status"`
@@ -155,6 +177,10 @@ type UsageEntry struct {
 
 type CompanyRequest struct {
 	Reference string `json:"reference"`
+}
+
+type CompanyStatusRequest struct {
+	Status domain.CompanyStatus `json:"status"`
 }
 
 type KeyAccessRequest struct {
@@ -231,10 +257,11 @@ type Evidence struct{ evidence.Envelope }
 
 // Company is an integration partition of an organization, no verified entity.
 type Company struct {
-	ID        string `json:"id"`
-	Reference string `json:"reference"`
-	Status    string `json:"status"`
-	CreatedAt string `json:"createdAt"`
+	ID        string               `json:"id"`
+	Reference string               `json:"reference"`
+	Status    domain.CompanyStatus `json:"status"`
+	CreatedAt string               `json:"createdAt"`
+	ClosedAt  *string              `json:"closedAt"` // nil: it is active
 }
 
 // CreatedCompany answers a creation; Replayed: the reference existed.
@@ -257,11 +284,26 @@ type KeyAccess struct {
 	UpdatedAt string `json:"updatedAt"`
 }
 
+// KeysAccess is a page of the keys that may use a company, and of those that no longer may. NextCursor is opaque.
+type KeysAccess struct {
+	Access     []KeyAccess `json:"access"`
+	NextCursor *string     `json:"nextCursor"`
+	HasMore    bool        `json:"hasMore"`
+}
+
 type WebhookAccess struct {
 	CompanyID string `json:"companyId"`
 	WebhookID string `json:"webhookId"`
 	Enabled   bool   `json:"enabled"`
 	UpdatedAt string `json:"updatedAt"`
+}
+
+// WebhooksAccess is a page of the destinations that hear of a company, and of those that no longer do. NextCursor is
+// opaque.
+type WebhooksAccess struct {
+	Webhooks   []WebhookAccess `json:"webhooks"`
+	NextCursor *string         `json:"nextCursor"`
+	HasMore    bool            `json:"hasMore"`
 }
 
 // CompanyUsage is what a company contributed to the organization's month.

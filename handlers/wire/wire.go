@@ -7,6 +7,8 @@
 package wire
 
 import (
+	"encoding/json"
+
 	"integrityledger/domain"
 )
 
@@ -172,7 +174,7 @@ type AuditTarget struct {
 }
 
 // AuditEvent is an event of the organization's history. CompanyID is of an event of a company; Enabled of a change of
-// access: given, or taken back.
+// access: given, or taken back. Details has the members that the contract lists for the action.
 type AuditEvent struct {
 	ID         string           `json:"id"`
 	Sequence   int64            `json:"sequence"`
@@ -184,6 +186,7 @@ type AuditEvent struct {
 	Reason     *string          `json:"reason"`
 	CompanyID  *string          `json:"companyId"`
 	Enabled    *bool            `json:"enabled"`
+	Details    json.RawMessage  `json:"details"`
 }
 
 type AuditEvents struct {

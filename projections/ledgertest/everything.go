@@ -22,6 +22,18 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	l.destinations(t, o)
 	l.links(t, o)
 	l.Must(t, l.Reserve(t, o, "reserved", 1))
+	for _, after := range []string{"", "reserved", "registered"} {
+		document := "released-" + after
+		reserve := l.Reserve(t, o, document, 1)
+		l.Must(t, reserve)
+		l.Must(t, l.Release(t, o, reserve.Outcome.PublicID))
+		switch after {
+		case "reserved":
+			l.Must(t, l.Reserve(t, o, document, 1))
+		case "registered":
+			register(document, 1)
+		}
+	}
 	l.Must(t, l.Reserve(t, o, "everything", 1))
 	first, second = register("everything", 1), register("everything", 2)
 	register("late", 2)
@@ -31,6 +43,10 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	register("withdrawn", 2)
 	spare, _ := l.Key(t, o, domain.IntegrityRead)
 	l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: spare.ID})
+	for _, status := range domain.CompanyStatuses() {
+		l.Must(t, &domain.SetCompanyStatus{Origin: o.Operator(), Company: l.Company(t, o, "once-"+string(status)).ID, Status: domain.CompanyClosedStatus})
+		l.Must(t, &domain.SetCompanyStatus{Origin: o.Operator(), Company: l.Company(t, o, "once-"+string(status)).ID, Status: status})
+	}
 	l.administration(t, o)
 	l.certification(t, o)
 	return first, second

@@ -217,21 +217,70 @@ func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference s
 }
 
 // Companies lists up to limit companies after a reference, in the order of their references, and whether more follow:
-// those granted to the key, or all of the organization.
-func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, after string, limit int) (companies []domain.Company, more bool, err error) {
+// those granted to the key, or all of the organization, of a status or of any (empty).
+func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, status domain.CompanyStatus, after string, limit int) (companies []domain.Company, more bool, err error) {
 	const query = `SELECT ` + projections.CompanyColumns + ` FROM companies c
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference > $3
 			AND ($4 OR EXISTS (SELECT FROM grants g WHERE g.shard = $1 AND g.key_id = $5 AND g.company_id = c.company_id AND g.enabled))
+			AND ($7 = '' OR ($7 = 'closed') = (c.closed_at IS NOT NULL))
 		ORDER BY c.reference LIMIT $6`
 	companies, err = read(ctx, s, a, newEnough(a), func(from source) ([]domain.Company, error) {
 		list, err := statement.All(ctx, from, "list companies", pgx.RowToStructByPos[domain.Company], query,
-			a.Organization.Shard(), a.Organization, after, all, a.Key, limit+1)
+			a.Organization.Shard(), a.Organization, after, all, a.Key, limit+1, string(status))
 		if err == nil && !all {
 			err = s.stillGranted(ctx, from, a, statement.Column(list, func(c domain.Company) string { return c.Reference })...)
 		}
 		return list, err
 	})
 	return statement.Page(companies, limit, err)
+}
+
+// Grant is a company's access of a key, or of a webhook destination: given, or taken back.
+type Grant[ID any] struct {
+	Company   domain.CompanyID
+	To        ID
+	Enabled   bool
+	UpdatedAt time.Time
+}
+
+// Nothing of a company of another organization is found, nor of one that does not exist: the row without a grant tells
+// them from a company that was never granted.
+const (
+	companyOf = ` FROM (SELECT company_id FROM companies WHERE shard = $1 AND company_id = $2 AND organization_id = $3 OFFSET 0) c
+		LEFT JOIN LATERAL (SELECT `
+	findKeysOfCompany = `SELECT c.company_id, g.key_id, g.enabled, g.updated_at` + companyOf + `key_id, enabled, updated_at FROM grants
+			WHERE shard = $1 AND company_id = c.company_id AND key_id > $4 ORDER BY key_id LIMIT $5) g ON true ORDER BY g.key_id`
+	findWebhooksOfCompany = `SELECT c.company_id, g.webhook_id, g.enabled, g.updated_at` + companyOf + `webhook_id, enabled, updated_at FROM company_webhooks
+			WHERE shard = $1 AND company_id = c.company_id AND webhook_id > $4 ORDER BY webhook_id LIMIT $5) g ON true ORDER BY g.webhook_id`
+)
+
+// KeysOfCompany lists up to limit keys that were ever granted a company, after a key, oldest first, and whether more follow.
+func (s *Store) KeysOfCompany(ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.KeyID, limit int) ([]Grant[domain.KeyID], bool, error) {
+	return grantsOf(ctx, s, "list the keys of a company", findKeysOfCompany, o, company, after, limit)
+}
+
+// WebhooksOfCompany is KeysOfCompany for destinations that were ever authorized for it.
+func (s *Store) WebhooksOfCompany(ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.WebhookID, limit int) ([]Grant[domain.WebhookID], bool, error) {
+	return grantsOf(ctx, s, "list the destinations of a company", findWebhooksOfCompany, o, company, after, limit)
+}
+
+func grantsOf[ID domain.KeyID | domain.WebhookID](ctx context.Context, s *Store, what, sql string, o domain.OrganizationID, company domain.CompanyID, after ID, limit int) ([]Grant[ID], bool, error) {
+	rows, err := statement.All(ctx, s.Pool, what, pgx.RowToStructByPos[struct {
+		Company   domain.CompanyID
+		To        *ID
+		Enabled   *bool
+		UpdatedAt *time.Time
+	}], sql, o.Shard(), company, o, after, limit+1)
+	if err == nil && len(rows) == 0 {
+		err = domain.ErrUnknownCompany
+	}
+	var list []Grant[ID]
+	for _, row := range rows {
+		if row.To != nil {
+			list = append(list, Grant[ID]{row.Company, *row.To, *row.Enabled, *row.UpdatedAt})
+		}
+	}
+	return statement.Page(list, limit, err)
 }
 
 // Links lists an organization's links, newest first: all of them, or a member's.

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,7 +12,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// AuditEvent is an event as the organization's history shows it: ids, never references.
+// AuditEvent is an event as the organization's history shows it.
 type AuditEvent struct {
 	ID         domain.EventID
 	Sequence   int64
@@ -23,8 +24,10 @@ type AuditEvent struct {
 	Reason     *string          // of a revocation that gave one, unless it was erased
 	Company    domain.CompanyID // zero where the event belongs to no company
 	Enabled    *bool            // of a change of a key's or a webhook's access to the company
+	Details    json.RawMessage  // domain.AuditDetails, with references where the key may use the company
 
-	reason *domain.TextRef
+	granted bool
+	reason  *domain.TextRef
 }
 
 // AuditQuestion selects a part of an organization's history.
@@ -59,15 +62,17 @@ const AuditDepth = 10_000
 // bound beyond the history (Total).
 func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (AuditPage, error) {
 	return readMuch(ctx, s, a, func(from source) (AuditPage, error) {
-		page, err := auditEvents(ctx, from, a.Organization, q)
-		if from.replica && q.After > page.Total {
-			err = errAskPrimary
+		page, err := auditEvents(ctx, from, a, q)
+		granted := func(e AuditEvent) bool { return e.granted }
+		if from.replica && (q.After > page.Total || from.sequence < a.Sequence && slices.ContainsFunc(page.Events, granted)) {
+			err = errAskPrimary // also where the key may have lost a company since
 		}
 		return page, err
 	})
 }
 
-func auditEvents(ctx context.Context, from source, o domain.OrganizationID, q AuditQuestion) (page AuditPage, err error) {
+func auditEvents(ctx context.Context, from source, a domain.Access, q AuditQuestion) (page AuditPage, err error) {
+	o := a.Organization
 	const head = `SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2`
 	page.Total, _, err = statement.First(ctx, from, "read the length of the history", pgx.RowTo[int64], head, o.Shard(), o)
 	if err != nil {
@@ -91,7 +96,7 @@ func auditEvents(ctx context.Context, from source, o domain.OrganizationID, q Au
 	if q.Forward {
 		seenLow, seenHigh = low, min(high, low+depth)
 	}
-	sql, arguments := auditStatement(o, q, seenLow, seenHigh)
+	sql, arguments := auditStatement(a, q, seenLow, seenHigh)
 	page.Events, err = statement.All(ctx, from, "read the history", scanAuditEvent, sql, arguments...)
 	if err != nil {
 		return page, err
@@ -113,8 +118,8 @@ func auditEvents(ctx context.Context, from source, o domain.OrganizationID, q Au
 	return page, addReasons(ctx, from, o, page.Events)
 }
 
-const auditColumns = `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id,
-		CASE WHEN type IN ('integrity.revoked', 'certificate.revoked', 'company.access_changed', 'company.webhook_changed') THEN data END AS details`
+const auditColumns = `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, data,
+		coalesce((SELECT g.enabled FROM grants g WHERE g.shard = $1 AND g.key_id = $7 AND g.company_id = events.company_id), false) AS granted`
 
 const auditRange = auditColumns + `
 	FROM events WHERE shard = $1 AND organization_id = $2 AND sequence > $3 AND sequence <= $4`
@@ -123,31 +128,31 @@ const auditOrder, auditOrderForward = ` ORDER BY sequence DESC LIMIT $5 OFFSET $
 
 // The partial indexes serve only statements that exclude registrations with the same condition.
 const (
-	auditOfRegistrations = auditRange + ` AND type = $7`
-	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $7`
-	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $7 AND ($8 = '' OR type = $8)`
+	auditOfRegistrations = auditRange + ` AND type = $8`
+	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $8`
+	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $8 AND ($9 = '' OR type = $9)`
 
-	// The registration of a record, which $9 names as a public id.
-	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.details
-		FROM (SELECT position FROM versions WHERE shard = $1 AND public_id = $9 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
+	// The registration of a record, which $10 names as a public id.
+	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.data, e.granted
+		FROM (SELECT position FROM versions WHERE shard = $1 AND public_id = $10 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
 		JOIN LATERAL (` + auditColumns + ` FROM events
 			WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) e ON true
-		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($8 = '' OR e.type = $8)`
+		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($9 = '' OR e.type = $9)`
 )
 
 // auditAbout reads the events about one target: as many as a page needs from the index, and its registration.
 func auditAbout(order, direction string) string {
-	return `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, details
+	return `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, data, granted
 		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` + auditOfRecord + `)) AS about` + order
 }
 
 // auditStatement reads one event more than a page holds.
-func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (string, []any) {
+func auditStatement(a domain.Access, q AuditQuestion, low, high int64) (string, []any) {
 	order, direction := auditOrder, "DESC"
 	if q.Forward {
 		order, direction = auditOrderForward, "ASC"
 	}
-	arguments := []any{o.Shard(), o, low, high, q.Limit + 1, q.Offset}
+	arguments := []any{a.Organization.Shard(), a.Organization, low, high, q.Limit + 1, q.Offset, a.Key}
 	switch {
 	case q.Target != "":
 		var record *domain.PublicID
@@ -166,14 +171,21 @@ func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (
 func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	var e AuditEvent
 	var data []byte
-	err := row.Scan(&e.ID, &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &e.Company, &data)
-	if err == nil && data != nil {
+	err := row.Scan(&e.ID, &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &e.Company, &data, &e.granted)
+	if err != nil {
+		return e, err
+	}
+	switch e.Action {
+	case domain.RecordRevoked, domain.CertificateRevoked, domain.CompanyAccessChanged, domain.CompanyWebhookChanged:
 		var details struct {
 			Reason  *domain.TextRef
 			Enabled *bool
 		}
 		err = json.Unmarshal(data, &details)
 		e.reason, e.Enabled = details.Reason, details.Enabled
+	}
+	if err == nil {
+		e.Details, err = domain.AuditDetails(e.Action, e.Company, data, e.granted)
 	}
 	return e, err
 }

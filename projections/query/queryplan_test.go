@@ -20,7 +20,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"authenticate": authenticateKeys, "authenticate_link": authenticateLinks, "comparisons": loadComparisons, "evidence": loadEvidence,
-		"access": findKeys, "linked": findLinks, "clear_minutes": projections.ClearMinutes,
+		"access": findKeys, "keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany, "linked": findLinks, "clear_minutes": projections.ClearMinutes,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
@@ -110,11 +110,19 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"target":         {auditAbout(auditOrder, "DESC"), "events_target"},
 		"target_forward": {auditAbout(auditOrderForward, "ASC"), "events_target"},
 		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
+		"all_before":     {allBefore, "events_shard_organization_id_sequence_key"},
 		"as_of":          {loadAsOf, "events_target"},
 		"month":          {loadMonth, "usage_pkey"},
 		"contributors":   {loadContributors, "usage_pkey"},
 		"entries":        {loadUsageEntries, "feed_pkey"},
-		"never":          {auditRange + " AND request_id = $7" + auditOrder, "events_target"},
+		"records":        {listRecords(feedBackwards), "feed_pkey"},
+		"records_end":    {feedBackwards + lastRow, "feed_pkey"},
+		"document":       {findDocument, "documents_shard_company_id_source_reference_key"},
+		"versions":       {listRecords(documentBackwards), "versions_pkey"},
+		"versions_end":   {documentBackwards + lastRow, "versions_pkey"},
+		"reserved":       {listReservations, "versions_pending"},
+		"reserved_end":   {reservationsOf + lastRow, "versions_pending"},
+		"never":          {auditRange + " AND request_id = $8" + auditOrder, "events_target"},
 	} {
 		plan := pgtest.Explain(t, pool, name, c.query)
 		good := pgtest.LooksUpKeys(t, pool, plan) && strings.Contains(plan, " "+c.index+" ")

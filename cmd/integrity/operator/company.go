@@ -17,14 +17,15 @@ import (
 type CompanyView struct{ wire.Company }
 
 func viewCompany(c domain.Company) CompanyView {
-	return CompanyView{wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: "active", CreatedAt: cli.TimeText(c.CreatedAt)}}
+	return CompanyView{wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: c.Status(), CreatedAt: cli.TimeText(c.CreatedAt), ClosedAt: cli.TimeOrNull(c.ClosedAt)}}
 }
 
-func (v CompanyView) line() string { return fmt.Sprintf("%s  %s\n", v.ID, v.Reference) }
+func (v CompanyView) line() string { return fmt.Sprintf("%s  %s  (%s)\n", v.ID, v.Reference, v.Status) }
 
 func (a *app) companyCommand() *cobra.Command {
 	return cli.Group("company", "Companies: internal partitions of an organization",
-		a.companyCreateCommand(), list(a, "company list", "companies", companies, viewCompany))
+		a.companyCreateCommand(), list(a, "company list", "companies", companies, viewCompany),
+		a.companyStatusCommand("company close", domain.CompanyClosedStatus), a.companyStatusCommand("company open", domain.CompanyActive))
 }
 
 func (a *app) companyCreateCommand() *cobra.Command {
@@ -40,11 +41,24 @@ func (a *app) companyCreateCommand() *cobra.Command {
 	})
 }
 
+// companyStatusCommand is every command that changes the status of a company.
+func (a *app) companyStatusCommand(name string, status domain.CompanyStatus) *cobra.Command {
+	v, organization := a.organizationVerb(name)
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		company, err := l.Store.CompanyByReference(ctx, *organization, v.args[0])
+		if err != nil {
+			return err
+		}
+		change := &domain.SetCompanyStatus{Origin: ledger.Origin(a.App, *organization), Company: company.ID, Status: status}
+		return v.changes(ctx, l, change, func() shown { return viewCompany(change.Outcome) })
+	})
+}
+
 // companies are all of an organization.
 func companies(s *query.Store, ctx context.Context, id domain.OrganizationID) (all []domain.Company, err error) { //nolint:revive // the form of the store's methods
 	for after, more := "", true; more; {
 		var page []domain.Company
-		if page, more, err = s.Companies(ctx, domain.Access{Organization: id}, true, after, 1000); err != nil {
+		if page, more, err = s.Companies(ctx, domain.Access{Organization: id}, true, "", after, 1000); err != nil {
 			return nil, err
 		}
 		if all = append(all, page...); len(page) > 0 {

@@ -48,8 +48,9 @@ export interface Declaration {
 export interface Company {
   id: string;
   reference: string;
-  status: "active";
+  status: "active" | "closed";
   createdAt: string;
+  closedAt: string | null;
 }
 
 export interface CreatedCompany extends Company {
@@ -337,7 +338,10 @@ export function finalBytesDeclaration(
   of: Omit<Declaration, "sha256" | "sizeBytes"> & { bytes: Bytes },
 ): Promise<Declaration>;
 
-/** Every method makes one request, rejects with an IntegrityError, and never repeats it. A wrong argument is a TypeError. */
+/**
+ * Every method makes one request, rejects with an IntegrityError, and never repeats it. A wrong argument is a TypeError.
+ * A list has two: one that ends in Page asks for one page, the other walks all of them.
+ */
 export class Client {
   constructor(options: ClientOptions);
 
@@ -348,7 +352,8 @@ export class Client {
   /** Scope integrity:admin. Creating grants nothing, not even to this key. */
   createCompany(of: { reference: string }, options?: CallOptions): Promise<CreatedCompany>;
   /** Scope integrity:read: the companies granted to this key; `all` needs integrity:admin. */
-  listCompanies(of?: { all?: boolean; limit?: number; after?: string }, options?: CallOptions): Promise<Companies>;
+  companiesPage(of?: { all?: boolean; limit?: number; after?: string }, options?: CallOptions): Promise<Companies>;
+  companies(of?: { all?: boolean; limit?: number }, options?: CallOptions): AsyncGenerator<Companies, void, void>;
   /** Scope integrity:admin. `enabled: false` takes the grant away. */
   grantKey(of: { companyId: string; keyId: string; enabled?: boolean }, options?: CallOptions): Promise<Access>;
   grantWebhook(of: { companyId: string; webhookId: string; enabled?: boolean }, options?: CallOptions): Promise<WebhookAccess>;
@@ -362,8 +367,10 @@ export class Client {
 
   /** Scope integrity:read. RECORD_NOT_FOUND where nothing is registered. */
   lookup(of: ReservationRequest, options?: CallOptions): Promise<Record>;
-  getRecord(of: { publicId: string }, options?: CallOptions): Promise<Record>;
-  searchRecords(of: { sha256: string; limit?: number; after?: string }, options?: CallOptions): Promise<Records>;
+  record(of: { publicId: string }, options?: CallOptions): Promise<Record>;
+  /** The records of a hash, newest first. */
+  recordsPage(of: { sha256: string; limit?: number; after?: string }, options?: CallOptions): Promise<Records>;
+  records(of: { sha256: string; limit?: number }, options?: CallOptions): AsyncGenerator<Records, void, void>;
   /** The signed export, with references and a dated observation of the state. */
   evidence(of: { publicId: string; at?: undefined }, options?: CallOptions): Promise<Evidence & { statusObservation: Signed }>;
   /** The same with the state as of `at` instead: an RFC 3339 time at least a minute ago, or a sequence. */

@@ -126,8 +126,12 @@ export class Client {
     return this.#integrity("POST", "/companies", { body: { reference }, writes: true }, options);
   }
 
-  async listCompanies({ all, limit, after } = {}, options) {
+  async companiesPage({ all, limit, after } = {}, options) {
     return this.#integrity("GET", "/companies", { query: { all, limit, after } }, options);
+  }
+
+  companies({ all, limit } = {}, options) {
+    return pages((after) => this.companiesPage({ all, limit, after }, options));
   }
 
   async grantKey({ companyId, keyId, enabled = true }, options) {
@@ -157,12 +161,16 @@ export class Client {
     return this.#integrity("GET", "/lookup", { query: { companyReference, source, documentReference, version } }, options);
   }
 
-  async getRecord({ publicId }, options) {
+  async record({ publicId }, options) {
     return this.#integrity("GET", `/records/${segment("publicId", publicId)}`, {}, options);
   }
 
-  async searchRecords({ sha256, limit, after }, options) {
+  async recordsPage({ sha256, limit, after }, options) {
     return this.#integrity("GET", "/records", { query: { sha256, limit, after } }, options);
+  }
+
+  records({ sha256, limit }, options) {
+    return pages((after) => this.recordsPage({ sha256, limit, after }, options));
   }
 
   async evidence({ publicId, at }, options) {
@@ -208,15 +216,12 @@ export class Client {
     return this.#integrity("GET", "/usage/entries", { query: { period, limit, after } }, options);
   }
 
-  async *usageEntries({ period, limit } = {}, options) {
-    for (let after; ; ) {
+  usageEntries({ period, limit } = {}, options) {
+    return pages(async (after) => {
       const page = await this.usageEntriesPage({ period, limit, after }, options);
-      yield page;
-      if (!page.hasMore) {
-        return;
-      }
-      ({ period, nextCursor: after } = page);
-    }
+      ({ period } = page); // a cursor belongs to its month
+      return page;
+    });
   }
 
   // ---- what everybody may ask, without a key
@@ -293,6 +298,18 @@ export class Client {
     if (Number.isSafeInteger(sequence) && sequence > this.#seen) {
       this.#seen = sequence;
     }
+  }
+}
+
+// pages asks for page after page, to the end.
+async function* pages(ask) {
+  for (let after; ; ) {
+    const page = await ask(after);
+    yield page;
+    if (!page.hasMore) {
+      return;
+    }
+    after = page.nextCursor;
   }
 }
 

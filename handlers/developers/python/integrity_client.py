@@ -16,7 +16,13 @@ else. HTTPS only, but for http to this computer itself; no redirects are followe
 no proxy or other setting of the environment is read, every request ends within a
 bounded time. Nothing is ever sent twice unless you ask for it: repeat after a
 Refused whose retryable is true, when its retry_after seconds have passed, and
-reconcile after an Unanswered.
+reconcile after an Unanswered whose outcome_unknown is true.
+
+Lists come as pages of the API: dictionaries with the members that its contract
+names. A method that ends in _page asks for one; the one without walks all of them.
+
+    async for page in client.changes("c-7f3a91", after=cursor):
+        ...  # store page["events"] and page["nextCursor"] in one transaction
 
 A registration says that your organization declared this hash and that the service
 received it at receivedAt by its own clock. It is neither a review nor an approval,
@@ -35,7 +41,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
@@ -49,14 +55,23 @@ except ImportError as missing:
 
 __all__ = ["IntegrityClient", "IntegrityError", "Refused", "Unanswered", "final_bytes_declaration", "reconcile_pending"]
 
-_MAX_ANSWER: Final = 1 << 20
+_INTEGRITY: Final = "/api/v1/integrity"
+_MAX_ANSWER: Final = 8 << 20
+_LONG_POLL: Final = 25  # seconds that the service holds an empty page of changes open at most
+_PAUSE: Final = 5.0  # seconds after an empty page that came at once
 _SESSION: Final = 10.0  # seconds after a write
 _IDENTITY: Final = ("companyReference", "source", "documentReference", "version")
 _DECLARATION: Final = frozenset({*_IDENTITY, "previousVersion", "sha256", "sizeBytes", "mimeType", "generatedAt", "reservationId"})
 
 
 class IntegrityError(Exception):
-    """What went wrong with a request."""
+    """What went wrong with a request.
+
+    outcome_unknown is true of a write that may have happened all the same: look it up
+    and send the exact same one again; what was done already is a replay.
+    """
+
+    outcome_unknown = False
 
 
 class Refused(IntegrityError):
@@ -72,6 +87,7 @@ class Refused(IntegrityError):
         self.code = str(error.get("code"))  # stable: see {base_url}/errors/<code in kebab case>
         self.detail = str(error.get("detail"))
         self.fields: list[dict[str, str]] = list(error.get("errors") or [])  # each {pointer, code, message}
+        self.existing: dict[str, str] | None = error.get("existing")  # of VERSION_CONFLICT: publicId and receivedAt of the accepted version
         self.retryable = error.get("retryable") is True
         self.retry_after = retry_after
         self.request_id = request_id
@@ -82,37 +98,38 @@ class Refused(IntegrityError):
 class Unanswered(IntegrityError):
     """There was no usable answer: no connection, no time left, 5xx or a redirect.
 
-    A write may have happened or not: see reconcile_pending. It says nothing about
-    any document.
+    A write may have happened or not, where outcome_unknown is true: see
+    reconcile_pending. It says nothing about any document.
     """
 
-    def __init__(self, message: str, retry_after: int | None = None) -> None:
-        self.retry_after = retry_after
+    def __init__(self, message: str, retry_after: int | None = None, outcome_unknown: bool = False) -> None:
+        self.retry_after, self.outcome_unknown = retry_after, outcome_unknown
         super().__init__(message)
 
 
 class IntegrityClient:
     """Speaks to one service with one API key; for concurrent use in one event loop.
 
-    base_url is the origin, without /api/v1. timeout bounds a whole request, in
-    seconds. ssl_context is for a private authority; it must verify certificates.
+    base_url is the origin, without /api/v1. Without an api_key only compare,
+    compare_bytes and receipt work, which never send it. timeout bounds a whole request,
+    in seconds. ssl_context is for a private authority; it must verify certificates.
 
     A lookup shows everything that was committed before it. Within ten seconds of a
     write of the same client a read replica of the service may answer, which then has
     at least what the client has written.
     """
 
-    def __init__(self, base_url: str, api_key: str, *, timeout: float = 30.0, ssl_context: ssl.SSLContext | None = None) -> None:
-        if re.fullmatch("[!-~]+", api_key) is None:
+    def __init__(self, base_url: str, api_key: str | None = None, *, timeout: float = 30.0, ssl_context: ssl.SSLContext | None = None) -> None:
+        if api_key is not None and re.fullmatch("[!-~]+", api_key) is None:
             raise ValueError("api_key must be the text of a key, without spaces or line breaks")
         if not 0 < timeout <= 300:
             raise ValueError("timeout must be more than 0 and at most 300 seconds")
         if ssl_context is not None and (ssl_context.verify_mode != ssl.CERT_REQUIRED or not ssl_context.check_hostname):
             raise ValueError("ssl_context must be one that verifies certificates and names")
-        self._timeout = timeout
+        self._key, self._timeout = api_key, timeout
         self._written, self._session_end = 0, 0.0  # the highest Integrity-Sequence of a write, and until when it is named
         self._http = httpx.AsyncClient(
-            base_url=_origin(base_url), headers={"Authorization": f"Bearer {api_key}", "Accept": "application/json", "Accept-Encoding": "identity"},
+            base_url=_origin(base_url), headers={"Accept": "application/json", "Accept-Encoding": "identity"},
             timeout=timeout, verify=ssl_context or ssl.create_default_context(), follow_redirects=False, trust_env=False,
         )
 
@@ -132,15 +149,24 @@ class IntegrityClient:
         The same reference again gives the same company, with "replayed": true. Creating
         grants nothing, not even to this key. Needs integrity:admin.
         """
-        return await self._data("POST", "/companies", {"reference": reference})
+        return await self._data("POST", _INTEGRITY + "/companies", {"reference": reference})
+
+    async def companies_page(self, *, all: bool = False, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the companies granted to the key; with all, which needs integrity:admin, those of the organization."""
+        return await self._data("GET", _INTEGRITY + "/companies", query={"all": all or None, "limit": limit, "after": after})
+
+    async def companies(self, *, all: bool = False, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of companies_page, to the end."""
+        async for page in _pages(lambda after: self.companies_page(all=all, limit=limit, after=after)):
+            yield page
 
     async def grant_key(self, company_id: str, key_id: str, enabled: bool = True) -> dict[str, Any]:
         """Lets a key use a company, or no longer. Needs integrity:admin."""
-        return await self._data("POST", f"/companies/{_segment(company_id)}/access", {"keyId": key_id, "enabled": enabled})
+        return await self._data("POST", f"{_INTEGRITY}/companies/{_segment(company_id)}/access", {"keyId": key_id, "enabled": enabled})
 
     async def grant_webhook(self, company_id: str, webhook_id: str, enabled: bool = True) -> dict[str, Any]:
         """Lets a webhook destination get a company's events, or no longer. Needs integrity:admin."""
-        return await self._data("POST", f"/companies/{_segment(company_id)}/webhooks", {"webhookId": webhook_id, "enabled": enabled})
+        return await self._data("POST", f"{_INTEGRITY}/companies/{_segment(company_id)}/webhooks", {"webhookId": webhook_id, "enabled": enabled})
 
     async def reserve(self, company_reference: str, source: str, document_reference: str, version: int) -> dict[str, Any]:
         """Reserves the verification link of a version, before its bytes are final.
@@ -148,7 +174,7 @@ class IntegrityClient:
         Where this fails, emit the document without the link: emission never depends on
         the service. A reservation is no evidence. Needs integrity:write.
         """
-        return await self._data("POST", "/reservations", dict(zip(_IDENTITY, (company_reference, source, document_reference, version))))
+        return await self._data("POST", _INTEGRITY + "/reservations", dict(zip(_IDENTITY, (company_reference, source, document_reference, version))))
 
     async def register(self, declaration: Mapping[str, Any]) -> dict[str, Any]:
         """Registers a version; the same declaration again is a replay and consumes nothing.
@@ -156,13 +182,37 @@ class IntegrityClient:
         After Unanswered, keep the declaration and call reconcile_pending. Needs
         integrity:write.
         """
-        if unknown := sorted(set(declaration) - _DECLARATION):
-            raise ValueError(f"declaration: there is no member {unknown[0]}")  # nor is it sent anywhere
-        return await self._data("POST", "/records", declaration)
+        return await self._data("POST", _INTEGRITY + "/records", _checked(declaration))
+
+    async def register_batch(self, declarations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Registers 1 to 500 versions in one request, each decided as if sent alone.
+
+        The results are in the order of the declarations: each has status and either data,
+        as register answers, or error, with retryAfter where time helps: look at every one.
+        Needs integrity:write.
+        """
+        body = {"declarations": [_checked(declaration) for declaration in declarations]}
+        results = (await self._data("POST", _INTEGRITY + "/records/batch", body)).get("results")
+        if not isinstance(results, list) or len(results) != len(declarations):
+            raise Unanswered("the answer has not one result for each declaration", outcome_unknown=True)
+        return results
 
     async def lookup(self, company_reference: str, source: str, document_reference: str, version: int) -> dict[str, Any]:
         """The record of a version; Refused with code RECORD_NOT_FOUND where the version has no record. Needs integrity:read."""
-        return await self._data("GET", "/lookup", query=dict(zip(_IDENTITY, (company_reference, source, document_reference, str(version)))))
+        return await self._data("GET", _INTEGRITY + "/lookup", query=dict(zip(_IDENTITY, (company_reference, source, document_reference, version))))
+
+    async def record(self, public_id: str) -> dict[str, Any]:
+        """The record of a link. Needs integrity:read."""
+        return await self._data("GET", f"{_INTEGRITY}/records/{_segment(public_id)}")
+
+    async def records_page(self, *, sha256: str, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the records of a hash, the newest first, in the companies granted to the key. Needs integrity:read."""
+        return await self._data("GET", _INTEGRITY + "/records", query={"sha256": sha256, "limit": limit, "after": after})
+
+    async def records(self, *, sha256: str, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of records_page, to the end."""
+        async for page in _pages(lambda after: self.records_page(sha256=sha256, limit=limit, after=after)):
+            yield page
 
     async def evidence(self, public_id: str, *, at: datetime | int | None = None) -> bytes:
         """The signed evidence of a record, as bytes to be saved as they are. Needs integrity:read.
@@ -172,34 +222,141 @@ class IntegrityClient:
         """
         if isinstance(at, datetime) and at.utcoffset() is None:
             raise ValueError("at must be a time with a time zone")
-        moment = at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z") if isinstance(at, datetime) else str(at)
-        answer = await self._send("GET", f"/records/{_segment(public_id)}/evidence", query=None if at is None else {"at": moment})
-        if not isinstance(_object(answer).get("payload"), str):
-            raise Unanswered("the answer is not of this service")
-        return answer
+        moment = at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z") if isinstance(at, datetime) else at
+        return await self._signed(f"{_INTEGRITY}/records/{_segment(public_id)}/evidence", query={"at": moment})
 
-    async def _data(self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        data = _object(await self._send(method, path, body, query)).get("data")
-        if not isinstance(data, dict):
-            raise Unanswered("the answer is not of this service")
+    async def revoke(self, public_id: str, reason: str = "") -> dict[str, Any]:
+        """Revokes a record for good; again, it is "replayed": true and the first reason stays.
+
+        The reason, at most 500 characters, is kept for the organization's history only.
+        Needs integrity:revoke.
+        """
+        return await self._data("POST", f"{_INTEGRITY}/records/{_segment(public_id)}/revoke", {"reason": reason})
+
+    async def changes_page(self, company_reference: str, after: int = 0, *, limit: int | None = None, wait: int | None = None) -> dict[str, Any]:
+        """A page of a company's changes after a sequence: events, nextCursor, hasMore, and epoch.
+
+        With wait, 1 to 25 seconds, an empty page is held open until something happens. epoch
+        is raised when the service was restored from a backup: it may have lost events that
+        you hold, so read again from 0 and deduplicate by id. Needs integrity:read.
+        """
+        query = {"companyReference": company_reference, "after": after, "limit": limit, "wait": wait}
+        _, answer = await self._ask("GET", _INTEGRITY + "/changes", query=query, newest=True, held=wait or 0)
+        page = dict(answer["data"])
+        meta, cursor = answer.get("meta"), page.get("nextCursor")
+        if not isinstance(cursor, int) or not isinstance(page.get("events"), list) or page.get("hasMore") and cursor <= after:
+            raise Unanswered("the cursor does not move, or the answer is not of this service")
+        self._written = max(self._written, cursor)
+        return {**page, "epoch": meta.get("epoch") if isinstance(meta, dict) else None}
+
+    async def changes(self, company_reference: str, after: int = 0, *, limit: int | None = None, follow: bool = False) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of changes_page, to the end, or with follow for ever, waiting for changes.
+
+        Store the events of a page and its nextCursor in one transaction before you take the
+        next, and deduplicate by id. After an error go on from the cursor that you stored.
+        """
+        wait: int | None = None
+        while True:
+            asked = time.monotonic()
+            page = await self.changes_page(company_reference, after, limit=limit, wait=wait)
+            yield page
+            after = page["nextCursor"]
+            if not page["hasMore"] and not follow:
+                return
+            if wait is not None and not page["events"] and time.monotonic() - asked < 1:
+                await asyncio.sleep(_PAUSE)  # a service with too many waiting readers answers at once
+            wait = None if page["hasMore"] else _LONG_POLL
+
+    async def usage(self) -> dict[str, Any]:
+        """The organization's month, with what each company of the key has contributed. Needs integrity:read."""
+        return await self._data("GET", _INTEGRITY + "/usage")
+
+    async def usage_entries_page(self, *, period: str | None = None, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of what a month ("2026-11"; absent: this one) was charged with. Needs integrity:read."""
+        return await self._data("GET", _INTEGRITY + "/usage/entries", query={"period": period, "limit": limit, "after": after})
+
+    async def usage_entries(self, *, period: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of usage_entries_page, to the end. All are of the first one's throughSequence."""
+        first = await self.usage_entries_page(period=period, limit=limit)
+        yield first
+        if first["hasMore"]:
+            async for page in _pages(lambda after: self.usage_entries_page(period=first["period"], limit=limit, after=after), first["nextCursor"]):
+                yield page
+
+    async def compare(self, public_id: str, sha256: str | None = None) -> dict[str, Any]:
+        """How a hash relates to a record, asked publicly: no key is sent.
+
+        result is one of the specification's results; accept a file only where verified is
+        true. Refused with code RECORD_NOT_FOUND is an unknown link; every other error means
+        that it could not be checked, which is not a mismatch.
+        """
+        path = f"/api/public/integrity/{_segment(public_id)}"
+        data = await self._data("GET", path, query={"sha256": sha256}, public=True)
+        verified = data.get("verified")
+        if data.get("publicId") != public_id or not isinstance(verified, bool) or verified and data.get("result") != "MATCH_CURRENT":
+            raise Unanswered("the answer is not about this record")
         return data
 
-    async def _send(self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None) -> bytes:
+    async def compare_bytes(self, public_id: str, content: bytes | Path) -> dict[str, Any]:
+        """compare with the bytes of a copy, which are hashed here."""
+        return await self.compare(public_id, _hash(content)[0])
+
+    async def receipt(self, public_id: str) -> bytes:
+        """The public receipt of a record, as bytes to be saved as they are: no key is sent."""
+        return await self._signed(f"/api/public/integrity/{_segment(public_id)}/receipt", public=True)
+
+    async def _data(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None, public: bool = False,
+    ) -> dict[str, Any]:
+        data: dict[str, Any] = (await self._ask(method, path, body, query, public=public))[1]["data"]
+        return data
+
+    async def _signed(self, path: str, query: Mapping[str, Any] | None = None, public: bool = False) -> bytes:
+        return (await self._ask("GET", path, query=query, public=public, member="payload", kind=str))[0]
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None, *,
+        public: bool = False, newest: bool = False, held: float = 0, member: str = "data", kind: type = dict,
+    ) -> tuple[bytes, dict[str, Any]]:
+        """One request: the bytes of a success and its object, whose member is of that kind.
+
+        public: no key is sent. newest: everything that was committed is to be in the answer.
+        held: seconds that the service may hold the request open.
+        """
+        try:
+            answer = await self._send(method, path, body, query, public, newest, held)
+            if not isinstance((value := _object(answer)).get(member), kind):
+                raise Unanswered("the answer is not of this service")
+            return answer, value
+        except Unanswered as error:
+            # A connection that was never made has sent nothing.
+            error.outcome_unknown = method != "GET" and not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
+            raise
+
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any] | None, public: bool, newest: bool, held: float,
+    ) -> bytes:
         content, headers = None, {}
+        if not public:
+            if self._key is None:
+                raise ValueError("api_key must be given: only public questions can be asked without one")
+            headers["Authorization"] = f"Bearer {self._key}"
+            if method == "GET" and not newest and time.monotonic() < self._session_end:
+                headers["Integrity-Read-After"] = str(self._written)
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
             headers["Content-Type"] = "application/json"
-        elif time.monotonic() < self._session_end:
-            headers["Integrity-Read-After"] = str(self._written)
-        request = self._http.build_request(method, "/api/v1/integrity" + path, content=content, headers=headers, params=query)
+        params = {name: "true" if value is True else str(value) for name, value in (query or {}).items() if value is not None}
+        time_left = self._timeout + held
+        request = self._http.build_request(method, path, content=content, headers=headers, params=params, timeout=time_left)
         try:
             # A task of its own: httpx cancels within its task too, which would confuse a deadline there.
-            response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request)), self._timeout)
+            response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request)), time_left)
         except (httpx.HTTPError, OSError, TimeoutError) as error:  # OSError: that of a certificate, among others
             raise Unanswered(f"no answer: {type(error).__name__} {error}".rstrip()) from error
         wait = response.headers.get("Retry-After", "")
         retry_after = int(wait) if re.fullmatch("[0-9]{1,9}", wait) else None
-        if response.status_code in (200, 201):
+        if response.status_code in (200, 201, 202):
             if re.fullmatch("[0-9]{1,16}", sequence := response.headers.get("Integrity-Sequence", "")):
                 self._written, self._session_end = max(self._written, int(sequence)), time.monotonic() + _SESSION
             return answer
@@ -250,18 +407,10 @@ def final_bytes_declaration(
         generated = generated_at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
     except OverflowError:
         raise ValueError("generated_at: must lie in the years 1 to 9999 of UTC") from None
-    digest, size = hashlib.sha256(), 0
-    if isinstance(content, bytes):
-        digest.update(content)
-        size = len(content)
-    else:
-        with content.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-                size += len(block)
+    sha256, size = _hash(content)
     declaration: dict[str, Any] = {
         "companyReference": company_reference, "source": source, "documentReference": document_reference, "version": version,
-        "previousVersion": previous_version, "sha256": digest.hexdigest(), "sizeBytes": size, "mimeType": mime_type,
+        "previousVersion": previous_version, "sha256": sha256, "sizeBytes": size, "mimeType": mime_type,
         "generatedAt": generated,
     }
     if reservation_id is not None:
@@ -285,6 +434,35 @@ async def reconcile_pending(client: IntegrityClient, declaration: Mapping[str, A
         if error.code != "RECORD_NOT_FOUND":
             raise
     return await client.register(declaration)
+
+
+def _hash(content: bytes | Path) -> tuple[str, int]:
+    """The SHA-256 and the size of bytes, or of a file, which is read piece by piece."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest(), len(content)
+    digest, size = hashlib.sha256(), 0
+    with content.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            size += len(block)
+    return digest.hexdigest(), size
+
+
+def _checked(declaration: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The declaration, where it has no other members: nothing else may be sent anywhere."""
+    if unknown := sorted(set(declaration) - _DECLARATION):
+        raise ValueError(f"declaration: there is no member {unknown[0]}")
+    return declaration
+
+
+async def _pages(ask: Callable[[str | None], Awaitable[dict[str, Any]]], after: str | None = None) -> AsyncGenerator[dict[str, Any], None]:
+    """Page after page, to the end."""
+    while True:
+        page = await ask(after)
+        yield page
+        if not page.get("hasMore"):
+            return
+        after = page["nextCursor"]
 
 
 def _origin(base_url: str) -> str:

@@ -1,13 +1,14 @@
 """The client against the real service, which a Go test runs, and against servers that misbehave.
 
 SERVICE and PLAIN are the addresses of one service over https and http; AUTHORITY
-is its certificate; ADMIN and WORKER are keys, WORKER_ID and WEBHOOK_ID ids.
+is its certificate; ADMIN and WORKER are keys, ADMIN_ID, WORKER_ID and WEBHOOK_ID ids.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -41,6 +42,10 @@ def declaration(document: str, version: int = 1, **change: Any) -> dict[str, Any
         CONTENT, company_reference=change.pop("company", "c-python"), source="erp", document_reference=document, version=version,
         mime_type="application/pdf", generated_at=change.pop("generated_at", GENERATED), **change,
     )
+
+
+def final_sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
@@ -146,6 +151,75 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
         past = verify_receipt(history, Path(os.environ["TRUSTED"]).read_bytes(), CONTENT, require_references=True)
         self.assertEqual((0, "valid", "current", None), (past.exit_code, past.status_as_of, past.as_of_status, past.observed_status), past.reasons)
 
+    async def test_records_comparisons_and_the_month(self) -> None:
+        async with client() as c, client(key="ADMIN") as admin, IntegrityClient(PLAIN) as anyone:
+            await admin.grant_key(self.company["id"], os.environ["ADMIN_ID"])
+            before = (await c.usage())["organization"]["used"]
+            content = b"%PDF-1.7 of a batch"
+            first, second = ({**declaration("batch", v), "sha256": final_sha256(content), "sizeBytes": len(content)} for v in (1, 2))
+            results = await c.register_batch([first, second, {**second, "sizeBytes": 1}, {**first, "version": 0}])
+            self.assertEqual([201, 201, 409, 422], [r["status"] for r in results])
+            self.assertEqual("VERSION_CONFLICT", results[2]["error"]["code"])
+            one, two = (r["data"] for r in results[:2])
+            usage = await c.usage()
+            self.assertEqual(before + 2, usage["organization"]["used"])
+            entries = [entry["publicId"] async for page in c.usage_entries(limit=1) for entry in page["entries"]]
+            self.assertEqual(usage["organization"]["used"], len(entries))
+            self.assertLessEqual({one["publicId"], two["publicId"]}, set(entries))
+
+            self.assertEqual(await c.lookup("c-python", "erp", "batch", 2), await c.record(two["publicId"]))
+            pages = [page async for page in c.records(sha256=two["sha256"], limit=1)]
+            self.assertEqual([1, 1], [len(page["records"]) for page in pages])
+            self.assertEqual({one["publicId"], two["publicId"]}, {page["records"][0]["publicId"] for page in pages})
+            companies = [company["reference"] async for page in c.companies() for company in page["companies"]]
+            self.assertIn("c-python", companies)
+
+            self.assertEqual("MATCH_HISTORICAL", (await anyone.compare(one["publicId"], one["sha256"]))["result"])
+            matched = await anyone.compare_bytes(two["publicId"], content)
+            self.assertEqual(("MATCH_CURRENT", True), (matched["result"], matched["verified"]))
+            self.assertEqual("HASH_MISMATCH", (await anyone.compare_bytes(two["publicId"], b"another"))["result"])
+            self.assertEqual("FILE_NOT_COMPARED", (await anyone.compare(two["publicId"]))["result"])
+            with self.assertRaises(Refused) as refused:
+                await anyone.compare("a" * 26)
+            self.assertEqual((404, "RECORD_NOT_FOUND"), (refused.exception.status, refused.exception.code))
+            receipt = json.loads(await anyone.receipt(two["publicId"]))
+            self.assertNotIn("references", receipt)
+            with self.assertRaises(ValueError):
+                await anyone.usage()
+
+            with self.assertRaises(Refused) as refused:
+                await c.revoke(two["publicId"])
+            self.assertEqual("MISSING_SCOPE", refused.exception.code)
+            revoked = await admin.revoke(two["publicId"], "withdrawn")
+            self.assertEqual(("revoked", False), (revoked["status"], revoked["replayed"]))
+            self.assertTrue((await admin.revoke(two["publicId"]))["replayed"])
+            self.assertEqual("RECORD_REVOKED", (await anyone.compare_bytes(two["publicId"], content))["result"])
+
+    async def test_changes_come_page_after_page(self) -> None:
+        async with client(key="ADMIN") as admin, client() as c:
+            company = await admin.create_company("c-feed")
+            await admin.grant_key(company["id"], os.environ["WORKER_ID"])
+            await c.register_batch([declaration("fed", v, company="c-feed") for v in (1, 2, 3)])
+            seen: list[tuple[int, str]] = []
+            cursor = 0
+            async for page in c.changes("c-feed", limit=2):
+                self.assertLessEqual(len(page["events"]), 2)
+                self.assertIsInstance(page["epoch"], int)
+                seen += [(event["version"], event["type"]) for event in page["events"]]
+                cursor = page["nextCursor"]
+            registered, superseded = "integrity.registered", "integrity.superseded"
+            self.assertEqual([(1, registered), (2, registered), (1, superseded), (3, registered), (2, superseded)], seen)
+            # At the end it waits, and hears of the next change.
+            pages = c.changes("c-feed", cursor, follow=True)
+            self.assertEqual([], (await anext(pages))["events"])
+            waiting = asyncio.ensure_future(anext(pages))
+            await c.register(declaration("fed", 4, company="c-feed"))
+            self.assertEqual(4, (await waiting)["events"][0]["version"])
+            await pages.aclose()
+            with self.assertRaises(Refused) as refused:
+                await c.changes_page("c-feed", 1_000_000_000)
+            self.assertEqual("CURSOR_AHEAD", refused.exception.code)
+
     async def test_refusals(self) -> None:
         async with client() as c:
             await c.register(declaration("conflict"))
@@ -162,6 +236,8 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
                 e = refused.exception
                 self.assertEqual((status, code, False), (e.status, e.code, e.retryable))
                 self.assertTrue(e.request_id and e.detail)
+                self.assertEqual(code == "VERSION_CONFLICT", e.existing is not None)
+                self.assertFalse(e.outcome_unknown)
                 if code in ("VERSION_CONFLICT", "INVALID_DATA"):
                     self.assertEqual("/sha256" if status == 409 else "/sizeBytes", e.fields[0]["pointer"])
         async with IntegrityClient(PLAIN, "ik_wrong") as c:
@@ -180,8 +256,9 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             with self.subTest(name):
                 saved = json.dumps(declaration(name))
                 async with listening(answer) as (url, wire), client(url) as c:
-                    with self.assertRaises(Unanswered):
+                    with self.assertRaises(Unanswered) as unanswered:
                         await c.register(json.loads(saved))
+                    self.assertTrue(unanswered.exception.outcome_unknown)
                     self.assertEqual(1, len(wire.requests), "a request was repeated")
                     self.assertNotIn(b"secret-content", wire.requests[0])
                 async with client() as c:
@@ -236,12 +313,16 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
         for name, answer in (
             ("a page", saying("200 OK", b"<html>")), ("a page of a proxy", saying("403 Forbidden", b"<html>")), ("no data", saying("201 Created", b'{"data":null}')),
             ("internal", saying("500 Internal Server Error", b'{"error":{"code":"INTERNAL"}}')), ("half", stop_within),
-            ("endless", saying("200 OK", b"[" * (1 << 20 | 1))), ("a list", saying("200 OK", b"[]")), ("not UTF-8", saying("200 OK", b"\xff")),
+            ("endless", saying("200 OK", b"[" * (8 << 20 | 1))), ("a list", saying("200 OK", b"[]")), ("not UTF-8", saying("200 OK", b"\xff")),
         ):
             async with listening(answer) as (url, wire), client(url) as c:
-                with self.subTest(name), self.assertRaises(Unanswered):
+                with self.subTest(name), self.assertRaises(Unanswered) as unanswered:
                     await c.register(declaration("d"))
+                self.assertTrue(unanswered.exception.outcome_unknown, name)
                 self.assertEqual(1, len(wire.requests), name)
+                with self.subTest(name), self.assertRaises(Unanswered) as unanswered:
+                    await c.usage()
+                self.assertFalse(unanswered.exception.outcome_unknown, name)
 
     async def test_compressed_answers_are_not_unpacked(self) -> None:
         for coding in ("gzip", "x-none"):
@@ -319,8 +400,29 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
         async with listening(saying("200 OK", b"")) as (url, _):
             pass
         async with client(url) as c:
+            with self.assertRaises(Unanswered) as unanswered:
+                await c.register(declaration("d"))
+            self.assertFalse(unanswered.exception.outcome_unknown, "nothing was sent")
+
+    async def test_a_comparison_is_about_its_record(self) -> None:
+        for data in ({"publicId": "b", "result": "MATCH_CURRENT", "verified": True}, {"publicId": "a", "result": "HASH_MISMATCH", "verified": True},
+                     {"publicId": "a", "result": "MATCH_CURRENT"}):
+            async with listening(saying("200 OK", json.dumps({"data": data}).encode())) as (url, wire), client(url) as c:
+                with self.subTest(data), self.assertRaises(Unanswered):
+                    await c.compare("a", "0" * 64)
+                self.assertNotIn(b"authorization", wire.requests[0].lower())
+
+    async def test_pages_that_do_not_go_on(self) -> None:
+        stuck = b'{"data":{"events":[],"nextCursor":5,"hasMore":true},"meta":{"epoch":1}}'
+        async with listening(saying("200 OK", stuck)) as (url, wire), client(url) as c:
             with self.assertRaises(Unanswered):
-                await c.lookup("c", "s", "d", 1)
+                async for _ in c.changes("c", 5):
+                    pass
+            self.assertEqual(1, len(wire.requests))
+        async with listening(saying("200 OK", b'{"data":{"results":[]}}')) as (url, _), client(url) as c:
+            with self.assertRaises(Unanswered) as unanswered:
+                await c.register_batch([declaration("d")])
+            self.assertTrue(unanswered.exception.outcome_unknown)
 
     def test_addresses(self) -> None:
         for url in ("http://ledger.example", "http://192.0.2.1", "http://localhost.example", "ftp://127.0.0.1", "https://", "ledger.example", "",

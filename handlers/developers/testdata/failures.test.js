@@ -170,7 +170,7 @@ test("wrong arguments are refused before anything is sent", async () => {
     assert.throws(() => new Client({ baseUrl, timeout }), TypeError);
   }
   for (const publicId of ["", "../../v1/me", "a/b", "a?b", undefined]) {
-    await assert.rejects(client.getRecord({ publicId }), TypeError);
+    await assert.rejects(client.record({ publicId }), TypeError);
   }
   await assert.rejects(client.verifyBytes({ publicId: "a", bytes: "text" }), TypeError);
   await assert.rejects(sha256([1, 2]), TypeError);
@@ -209,7 +209,7 @@ test("a client that has written lately asks for what it has seen, and for everyt
     const headers = request.method === "POST" ? { "Integrity-Sequence": String(sequence) } : {};
     json(200, { data: changes ? { events: [], nextCursor: sequence, hasMore: false } : {}, error: null, meta: { epoch: 1 } }, headers)(request, response);
   };
-  const read = () => own.getRecord({ publicId: "a" });
+  const read = () => own.record({ publicId: "a" });
   const write = () => own.register({ version: 1 });
   const feed = () => own.changesPage({ companyReference: "c" });
   assert.equal(await asked(feed), undefined);

@@ -29,8 +29,13 @@ test("an origin system, from the first company to the revocation", async () => {
   assert.equal((await owner.grantKey({ companyId: company.id, keyId: setup.workerId })).enabled, true);
   assert.equal((await owner.grantWebhook({ companyId: company.id, webhookId: setup.webhookId })).enabled, true);
   assert.equal((await owner.grantWebhook({ companyId: company.id, webhookId: setup.webhookId, enabled: false })).enabled, false);
-  assert.deepEqual((await worker.listCompanies()).companies.map((c) => c.reference), ["c-js"]);
-  assert.ok((await owner.listCompanies({ all: true, limit: 1 })).hasMore);
+  assert.deepEqual((await worker.companiesPage()).companies.map((c) => c.reference), ["c-js"]);
+  const references = [];
+  for await (const page of owner.companies({ all: true, limit: 1 })) {
+    assert.equal(page.companies.length, 1);
+    references.push(page.companies[0].reference);
+  }
+  assert.ok(references.length > 1 && references.includes("c-js"));
 
   const reserved = await worker.reserve(identity);
   assert.deepEqual([reserved.status, reserved.consumption.applied], ["pending", 0]);
@@ -56,8 +61,8 @@ test("an origin system, from the first company to the revocation", async () => {
     return true;
   });
 
-  assert.deepEqual(await worker.lookup(identity), await worker.getRecord({ publicId: record.publicId }));
-  assert.equal((await worker.searchRecords({ sha256: record.sha256 })).records[0].publicId, record.publicId);
+  assert.deepEqual(await worker.lookup(identity), await worker.record({ publicId: record.publicId }));
+  assert.equal((await worker.recordsPage({ sha256: record.sha256 })).records[0].publicId, record.publicId);
   const { results } = await worker.registerBatch({
     declarations: [await declare("two", { version: 2, previousVersion: 1 }), await declare("bad", { version: -1 })],
   });

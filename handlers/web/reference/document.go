@@ -99,6 +99,7 @@ type rawParameter struct {
 	Ref                   string `json:"$ref"`
 	Name, In, Description string
 	Required              bool
+	Shown                 bool `json:"x-shown"` // stands in the example request, although it is not required
 	Schema                schema
 	Example               json.RawMessage
 }
@@ -213,7 +214,7 @@ func refusal(status string, response rawResponse) Refusal {
 func (r *raw) parameter(p rawParameter, known map[string]rawParameter) Member {
 	p = resolve(r, p, p.Ref, known)
 	m := r.member(p.Name, p.Schema)
-	m.In, m.Required, m.Example, m.Description = p.In, p.Required, plain(p.Example), cmp.Or(p.Description, m.Description)
+	m.In, m.Required, m.Shown, m.Example, m.Description = p.In, p.Required, p.Shown, plain(p.Example), cmp.Or(p.Description, m.Description)
 	return m
 }
 
@@ -259,7 +260,7 @@ func (o Operation) Curl() string {
 		switch value := p.Example; {
 		case p.In == "path":
 			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(value))
-		case p.In == "query" && p.Required:
+		case p.In == "query" && (p.Required || p.Shown):
 			query += map[bool]string{true: "?", false: "&"}[query == ""] + p.Name + "=" + url.QueryEscape(value)
 		}
 	}

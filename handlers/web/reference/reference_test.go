@@ -20,7 +20,8 @@ const document = `{
 			"201": {"description": "New.", "headers": {"Etag": {"$ref": "#/components/headers/Etag"}}, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}, "example": {}}}},
 			"200": {"description": "Again.", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Thing"}}}},
 			"404": {"$ref": "#/components/responses/None"}
-		}}}, "/a": {"get": {"operationId": "read", "tags": ["things of all"], "security": [], "responses": {"204": {"description": "Nothing."}}}}},
+		}}}, "/a": {"get": {"operationId": "read", "tags": ["things of all"], "security": [], "parameters": [
+			{"name": "left", "in": "query", "schema": {"type": "string"}, "example": "x"}, {"name": "shown", "in": "query", "x-shown": true, "schema": {"type": "string"}, "example": "y"}], "responses": {"204": {"description": "Nothing."}}}}},
 	"webhooks": {"told": {"post": {"operationId": "told", "tags": ["things of all"], "security": [], "responses": {"200": {"description": "Taken."}}}}},
 	"components": {
 		"parameters": {"id": {"name": "id", "in": "path", "required": true, "description": "Of a thing.", "schema": {"type": "string"}, "example": "a/b"}},
@@ -70,7 +71,7 @@ func TestParse(t *testing.T) {
 				},
 				Refusals: []Refusal{{Status: "404", Description: "None.", Codes: []string{"NOT_FOUND"}}},
 			},
-			{ID: "read", Method: "GET", Path: "/a", Answers: []Answer{{Status: "204", Description: "Nothing."}}},
+			{ID: "read", Method: "GET", Path: "/a", Parameters: []Member{{Name: "left", In: "query", Type: "string", Example: "x"}, {Name: "shown", In: "query", Type: "string", Shown: true, Example: "y"}}, Answers: []Answer{{Status: "204", Description: "Nothing."}}},
 			{ID: "told", Method: "POST", Delivery: true, Answers: []Answer{{Status: "200", Description: "Taken."}}},
 		}}},
 	}
@@ -81,7 +82,7 @@ func TestParse(t *testing.T) {
 	if want := "curl -sS -X POST \"$INTEGRITY_BASE_URL/z/a%2Fb?q=7\" \\\n  -H \"Authorization: Bearer $INTEGRITY_API_KEY\" \\\n  -H \"Content-Type: application/json\" \\\n  -d '{\n  \"z\": \"it'\\''s\",\n  \"a\": null\n}'"; curl != want {
 		t.Errorf("%s\nwant\n%s", curl, want)
 	}
-	if got := d.Groups[0].Operations[1].Curl(); got != `curl -sS "$INTEGRITY_BASE_URL/a"` {
+	if got := d.Groups[0].Operations[1].Curl(); got != `curl -sS "$INTEGRITY_BASE_URL/a?shown=y"` {
 		t.Error(got)
 	}
 	if got := d.Groups[0].Operations[2].Curl(); got != "" {

@@ -24,6 +24,7 @@ type Member struct {
 	In           string // of a parameter: path, query, header
 	Type         string // the types, joined with " | "
 	Required     bool
+	Shown        bool // of a parameter: in the example request, although it is not required
 	Rules        []Rule
 	Description  string
 	Example      string // of a parameter

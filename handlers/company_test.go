@@ -1,0 +1,169 @@
+package handlers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+)
+
+func (s *service) setStatus(key string, company domain.CompanyID, status string) answer {
+	s.t.Helper()
+	return s.send(http.MethodPatch, integrity+"/companies/"+company.String(), key, body{"status": status})
+}
+
+// TestClosedCompany: nothing new comes into a closed company, whichever way it is sent; everything else goes on.
+func TestClosedCompany(t *testing.T) {
+	s := open(t, options{})
+	s.hold()
+	id := s.registered("a", 1, "one")
+	reserved, late := s.reserved("r", 1), s.reserved("late", 1)
+	pending := s.post(integrity+"/reservations", version("r", 1)).is(http.StatusOK)
+	webhook, _ := s.webhook("https://receiver.example/")
+	s.authorized(webhook, true).is(http.StatusOK)
+	s.skew.Add(int64(time.Hour))
+	closed := s.setStatus(s.org.Secret, s.org.Company.ID, "closed").is(http.StatusOK)
+	equal(t, "closed", []any{closed["id"], closed["reference"], closed["status"], closed["closedAt"] != nil}, []any{s.org.Company.ID.String(), "company-1", "closed", true})
+	before := s.sequence()
+	equal(t, "closed again", s.setStatus(s.org.Secret, s.org.Company.ID, "closed").is(http.StatusOK), closed)
+
+	const records, reservations = integrity + "/records", integrity + "/reservations"
+	for what, a := range map[string]answer{
+		"a version":                         s.post(records, declaration("a", 2, "two")),
+		"a document":                        s.post(records, declaration("b", 1, "b")),
+		"a reserved version":                s.post(records, declaration("r", 1, "r")),
+		"a reserved version, by its id":     s.post(records, declaration("r", 1, "r").with(body{"reservationId": reserved})),
+		"with the id of another":            s.post(records, declaration("b", 1, "b").with(body{"reservationId": late})),
+		"a reservation":                     s.post(reservations, version("a", 2)),
+		"a reservation of another document": s.post(reservations, version("b", 1)),
+	} {
+		t.Run(what, func(t *testing.T) {
+			a.t = t
+			a.refuses(http.StatusForbidden, domain.CompanyClosed)
+		})
+	}
+	batch := s.post(records+"/batch", body{"declarations": []any{declaration("a", 1, "one"), declaration("a", 2, "two"), declaration("a", 1, "other")}}).is(http.StatusOK)["results"].([]any)
+	var statuses []any
+	for _, r := range batch {
+		statuses = append(statuses, r.(map[string]any)["status"])
+	}
+	equal(t, "a batch", statuses, []any{200, 403, 409})
+	if result, failed := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 2, "two")); !failed || result["error"].(map[string]any)["code"] != "COMPANY_CLOSED" {
+		t.Errorf("over MCP: %v", result)
+	}
+	// What was declared before is answered as before, and changes nothing.
+	equal(t, "a replay", s.post(records, declaration("a", 1, "one")).is(http.StatusOK)["replayed"], true)
+	s.post(records, declaration("a", 1, "other")).refuses(http.StatusConflict, domain.VersionConflict)
+	equal(t, "a registered version, reserved", s.post(reservations, version("a", 1)).is(http.StatusOK)["status"], "finalized")
+	equal(t, "a reservation as it stands", s.post(reservations, version("r", 1)).is(http.StatusOK), pending)
+	s.skew.Add(int64(domain.ReservationLife))
+	equal(t, "an expired one", s.post(reservations, version("r", 1)).is(http.StatusOK), body(pending).with(body{"status": "expired"}))
+	if after := s.sequence(); after != before {
+		t.Errorf("%d events in a closed company", after-before)
+	}
+	// The rest goes on.
+	equal(t, "status", s.get(records + "/" + id).is(http.StatusOK)["status"], "current")
+	if a := s.get(records + "/" + id + "/evidence"); a.status != http.StatusOK {
+		t.Errorf("evidence: %d %s", a.status, a.body)
+	}
+	s.get(integrity + "/lookup?companyReference=company-1&source=billing&documentReference=a&version=1").is(http.StatusOK)
+	equal(t, "comparison", s.compared(id, "one")["result"], "MATCH_CURRENT")
+	s.post(records+"/"+id+"/revoke", nil).is(http.StatusOK)
+	equal(t, "the feed", len(s.get(feed).is(http.StatusOK)["events"].([]any)), 2)
+	if n := s.number("SELECT count(*) FROM webhook_deliveries WHERE shard = $1 AND organization_id = $2"); n != 1 {
+		t.Errorf("%d deliveries of the revocation", n)
+	}
+	s.authorized(webhook, false).is(http.StatusOK)
+	s.Grant(t, s.org, s.org.Key.ID, s.org.Company.ID, true)
+
+	s.post(integrity+"/companies", body{"reference": "company-1"}).is(http.StatusOK)
+	s.post(integrity+"/companies", body{"reference": "other"}).is(http.StatusCreated)
+	for query, want := range map[string]string{"": "[company-1 closed]", "?status=active": "[]", "?all=true&status=active": "[other active]", "?all=true&status=closed": "[company-1 closed]", "?all=true": "[company-1 closed other active]"} {
+		var got []string
+		for _, c := range s.get(integrity + "/companies" + query).is(http.StatusOK)["companies"].([]any) {
+			got = append(got, fmt.Sprint(c.(map[string]any)["reference"], " ", c.(map[string]any)["status"]))
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("companies%s: %v, want %s", query, got, want)
+		}
+	}
+	s.get(integrity+"/companies?status=open").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+
+	opened := s.setStatus(s.org.Secret, s.org.Company.ID, "active").is(http.StatusOK)
+	equal(t, "opened", []any{opened["status"], opened["closedAt"]}, []any{"active", nil})
+	equal(t, "the reserved version keeps its link", s.registered("r", 1, "r"), reserved)
+	s.reserved("a", 2)
+	s.Audit(t)
+}
+
+// TestCompanyManagement: closing and the lists of a company are of its organization's owners and admins alone.
+func TestCompanyManagement(t *testing.T) {
+	s := open(t, options{})
+	other, distant := s.Organization(t, 1, domain.InternalPlan), s.Organization(t, 2, domain.InternalPlan)
+	analyst, admin := s.actor("analyst@example.com", domain.Analyst), s.actor("admin@example.com", domain.Admin)
+	_, writer := s.Key(t, s.org, domain.IntegrityRead, domain.IntegrityWrite)
+	webhook, _ := s.webhook("https://receiver.example/")
+	s.authorized(webhook, true).is(http.StatusOK)
+	s.authorized(webhook, false).is(http.StatusOK)
+	s.Grant(t, s.org, analyst.key, s.org.Company.ID, false)
+	empty := s.Company(t, s.org, "empty")
+
+	own := integrity + "/companies/" + s.org.Company.ID.String()
+	rows := map[string]func(company, key string) answer{
+		"status": func(company, key string) answer {
+			return s.send(http.MethodPatch, integrity+"/companies/"+company, key, body{"status": "active"})
+		},
+		"access": func(company, key string) answer {
+			return s.send(http.MethodGet, integrity+"/companies/"+company+"/access", key, nil)
+		},
+		"webhooks": func(company, key string) answer {
+			return s.send(http.MethodGet, integrity+"/companies/"+company+"/webhooks", key, nil)
+		},
+	}
+	for name, send := range rows {
+		send(s.org.Company.ID.String(), "").refuses(http.StatusUnauthorized, domain.InvalidKey)
+		send(s.org.Company.ID.String(), writer).refuses(http.StatusForbidden, domain.MissingScope)
+		send(s.org.Company.ID.String(), analyst.secret).refuses(http.StatusForbidden, domain.MissingScope)
+		send(s.org.Company.ID.String(), admin.secret).is(http.StatusOK)
+		unknown := send(domain.NewID[domain.CompanyID](s.Now()).String(), s.org.Secret).refuses(http.StatusNotFound, domain.NotFound)
+		for _, company := range []string{other.Company.ID.String(), distant.Company.ID.String(), "com_x", "x"} {
+			equal(t, name+" of "+company, send(company, s.org.Secret).refuses(http.StatusNotFound, domain.NotFound), unknown)
+		}
+		s.changeMember(admin.email, new(domain.Viewer), nil)
+		send(s.org.Company.ID.String(), admin.secret).refuses(http.StatusForbidden, domain.RoleRequired)
+		s.changeMember(admin.email, new(domain.Admin), nil)
+	}
+	for in, want := range map[any]string{
+		`{}`: "/status REQUIRED", `{"status":"open"}`: "/status FORMAT", `{"status":null}`: "/status TYPE", `{"status":"closed","name":"x"}`: "/name UNKNOWN_MEMBER",
+	} {
+		if got := pointers(s.send(http.MethodPatch, own, s.org.Secret, in).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+
+	// In pages of one: every key that was ever granted, oldest first, and the destination that hears no more.
+	var got []any
+	for more, cursor := true, ""; more; {
+		page := s.get(own + "/access?limit=1" + cursor).is(http.StatusOK)
+		entry := page["access"].([]any)[0].(map[string]any)
+		got, more, cursor = append(got, []any{entry["companyId"], entry["keyId"], entry["enabled"]}), page["hasMore"].(bool), "&after="+page["nextCursor"].(string)
+		since := s.get(certificationAction + "/audit-events?limit=1&action=company.access_changed&target=" + entry["keyId"].(string)).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["occurredAt"]
+		equal(t, "since", entry["updatedAt"], since)
+	}
+	company := s.org.Company.ID.String()
+	equal(t, "access", got, []any{[]any{company, s.org.Key.ID.String(), true}, []any{company, analyst.key.String(), false}, []any{company, admin.key.String(), true}})
+	heard := s.get(own + "/webhooks").is(http.StatusOK)
+	entry := heard["webhooks"].([]any)[0].(map[string]any)
+	equal(t, "webhooks", []any{len(heard["webhooks"].([]any)), entry["webhookId"], entry["enabled"], heard["hasMore"]}, []any{1, webhook, false, false})
+	for _, list := range []string{"access", "webhooks"} {
+		page := s.get(integrity + "/companies/" + empty.ID.String() + "/" + list).is(http.StatusOK)
+		equal(t, "a company without "+list, page, body{list: []any{}, "nextCursor": nil, "hasMore": false})
+		e := s.get(own+"/"+list+"?limit=0&after=x&all=true").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+		if got := pointers(e); !strings.Contains(got, "/limit RANGE") || !strings.Contains(got, "/after FORMAT") || !strings.Contains(got, "/all UNKNOWN_PARAMETER") {
+			t.Errorf("%s: %s", list, got)
+		}
+	}
+}
