@@ -35,6 +35,7 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	CompanyStatusChanged:      "companyId status",
 	CompanyAccessChanged:      "companyId keyId enabled",
 	VersionReserved:           "companyId documentId *companyReference *source *documentReference version expiresAt renewed",
+	VersionReleased:           "companyId documentId version",
 	RecordRegistered:          "companyId documentId *companyReference *source *documentReference version previousVersion recordId sha256=payload.sha256 sizeBytes=payload.sizeBytes mimeType=payload.mimeType generatedAt=payload.generatedAt receivedAt=payload.receivedAt status reserved|false period signingKeyId=keyId",
 	RecordSuperseded:          "companyId documentId version byVersion",
 	RecordRevoked:             "companyId documentId version reasonTextId=reason.id",

@@ -181,6 +181,7 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&PlanChangedBody{Plan: "internal", Internal: true},
 		&LimitsChangedBody{UnfinalizedLimit: &limit}, &LimitsChangedBody{},
 		&VersionReservedBody{DocumentID: document, VersionReference: VersionReference{"c", source, "d", 7}, PublicID: PublicID{1}, ExpiresAt: noon(), Renewed: true},
+		&VersionReleasedBody{DocumentID: document, Version: 7},
 		&MemberAddedBody{MemberID: member, Email: ref, Role: Owner},
 		&MemberChangedBody{MemberID: member, Role: Viewer, Status: MemberEnded},
 		&KeyCreatedBody{KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(), KeyLimits: KeyLimits{Source: &source}},

@@ -112,6 +112,7 @@ var (
 	errUnknownLink            = Refuse(NotFound, "There is no such link; ask for another.")
 	ErrUnknownWebhook         = Refuse(NotFound, "This organization has no webhook destination with that id.")
 	ErrUnknownRecord          = Refuse(RecordNotFound, "No such record is visible to this key.")
+	ErrUnknownReservation     = Refuse(NotFound, "No such reservation is visible to this key.")
 	ErrUnknownArtifact        = Refuse(NotFound, "This organization has no artifact with that id.")
 	ErrUnknownArtifactVersion = Refuse(NotFound, "This organization has no version of an artifact with that id.")
 	ErrUnknownCertificate     = Refuse(CertificateNotFound, "There is no certificate with this id that you may see.")

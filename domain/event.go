@@ -140,6 +140,7 @@ var (
 	CompanyStatusChanged      = declare[CompanyStatusChangedBody]("company.status_changed", 1, nil)
 	CompanyAccessChanged      = declare[AccessChangedBody]("company.access_changed", 1, nil)
 	VersionReserved           = declare[VersionReservedBody]("integrity.reserved", 1, nil)
+	VersionReleased           = declare[VersionReleasedBody]("integrity.released", 1, nil)
 	RecordRegistered          = declare[RecordRegisteredBody]("integrity.registered", 1, nil)
 	RecordSuperseded          = declare[RecordSupersededBody]("integrity.superseded", 1, nil)
 	RecordRevoked             = declare("integrity.revoked", 1, func(b *RecordRevokedBody) []*TextRef { return refs(b.Reason) })

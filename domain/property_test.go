@@ -25,6 +25,7 @@ type naiveVersion struct {
 type naiveModel struct {
 	documents   map[string]map[int32]*naiveVersion
 	reserved    map[string]time.Time // when the reservation of an identity expires, for as long as it is not registered
+	released    map[string]bool      // of these, since when it was reserved last
 	used        int
 	limit       int
 	unfinalized int // most versions in reserved
@@ -37,6 +38,8 @@ func (m *naiveModel) reserve(identity string, registered bool, now time.Time) (c
 	switch {
 	case registered:
 		return "", ReservationFinalized, true
+	case m.closed && m.released[identity]:
+		return "", ReservationReleased, true
 	case m.closed && known && expires.After(now):
 		return "", ReservationPending, true
 	case m.closed && known:
@@ -47,7 +50,24 @@ func (m *naiveModel) reserve(identity string, registered bool, now time.Time) (c
 		return UnfinalizedIdentityLimit, "", false
 	}
 	m.reserved[identity] = now.Add(7 * 24 * time.Hour)
+	delete(m.released, identity)
 	return "", ReservationPending, known
+}
+
+func (m *naiveModel) release(identity string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
+	expires, known := m.reserved[identity]
+	switch {
+	case registered:
+		return InvalidState, "", false
+	case !known:
+		return NotFound, "", false
+	case m.released[identity]:
+		return "", ReservationReleased, true
+	case !expires.After(now):
+		return "", ReservationExpired, true
+	}
+	m.reserved[identity], m.released[identity] = now, true
+	return "", ReservationReleased, false
 }
 
 func (m *naiveModel) highest(document string) int32 {
@@ -193,7 +213,7 @@ func testSigner(t testing.TB) *evidence.Signer {
 	return signer
 }
 
-// TestDecideAgainstNaiveModel runs random interleavings of reservations, versions, replays, conflicts, revocations and
+// TestDecideAgainstNaiveModel runs random interleavings of reservations, releases, versions, replays, conflicts, revocations and
 // late lower versions, days apart or seconds; answers, statuses, usage and feed must be the model's, every identity
 // keeps one public id through its life, and a replay of the events must give the same state.
 func TestDecideAgainstNaiveModel(t *testing.T) {
@@ -202,7 +222,7 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 		limit := rapid.IntRange(0, 12).Draw(t, "limit")
 		unfinalized := rapid.Int32Range(1, 5).Draw(t, "unfinalized")
 		model := &naiveModel{
-			documents: map[string]map[int32]*naiveVersion{}, reserved: map[string]time.Time{}, limit: limit, unfinalized: int(unfinalized),
+			documents: map[string]map[int32]*naiveVersion{}, reserved: map[string]time.Time{}, released: map[string]bool{}, limit: limit, unfinalized: int(unfinalized),
 		}
 		w := newWorld(t, signer, int64(limit))
 		w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &unfinalized})
@@ -212,9 +232,18 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 			version := rapid.Int32Range(1, 6).Draw(t, "version")
 			identity := fmt.Sprintf("%s %d", document, version)
 			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Second, 17 * time.Hour}).Draw(t, "wait"))
-			kind := rapid.IntRange(0, 6).Draw(t, "kind")
+			kind := rapid.IntRange(0, 7).Draw(t, "kind")
 			if kind == 6 {
 				stepStatus(t, w, model, rapid.SampledFrom(CompanyStatuses()).Draw(t, "status"))
+				continue
+			}
+			if kind == 7 {
+				c := &ReleaseReservation{Origin: w.origin, Key: w.key, PublicID: publicIDs[identity]}
+				code := w.execute(c)
+				want, status, replayed := model.release(identity, model.documents[document][version] != nil, w.now)
+				if code != want || c.Replayed != replayed || c.Outcome.Status != status || code == "" && !c.Outcome.ExpiresAt.Equal(model.reserved[identity]) {
+					t.Fatalf("release %s: %q %+v replayed %t, want %q %s %t", identity, code, c.Outcome, c.Replayed, want, status, replayed)
+				}
 				continue
 			}
 			if kind <= 1 {
@@ -345,7 +374,10 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 	for identity, expires := range model.reserved {
 		known := replayed.public[publicIDs[identity]]
 		want := ReservationPending
-		if !expires.After(w.now) {
+		switch {
+		case model.released[identity]:
+			want = ReservationReleased
+		case !expires.After(w.now):
 			want = ReservationExpired
 		}
 		if known == nil || known.Registered() || known.Reservation(w.now).Status != want {

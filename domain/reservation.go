@@ -16,19 +16,26 @@ const (
 // version and the clock, so no job is needed for the answer to be right.
 type ReservationStatus string
 
-// A reservation is pending for seven days, then expired, unless a registration
-// finalized it. An expired one keeps its public id.
+// A reservation is pending for seven days, then expired, unless its organization released it before or a
+// registration finalized it. An expired or released one keeps its public id.
 const (
 	ReservationPending   ReservationStatus = "pending"
 	ReservationExpired   ReservationStatus = "expired"
+	ReservationReleased  ReservationStatus = "released"
 	ReservationFinalized ReservationStatus = "finalized"
 )
 
 // Reservation is a version's claim to its public id.
 type Reservation struct {
 	PublicID  PublicID
-	ExpiresAt time.Time
+	ExpiresAt time.Time // of a released one, when it was released
 	Status    ReservationStatus
+}
+
+// ReservedVersion is a version that was reserved and is not registered, as its organization sees it.
+type ReservedVersion struct {
+	VersionReference
+	Reservation
 }
 
 // Reservation shows the version as a reservation at now. Finalization, with or
@@ -38,10 +45,17 @@ func (v *Version) Reservation(now time.Time) Reservation {
 	switch {
 	case v.Registered():
 		r.ExpiresAt, r.Status = v.ReceivedAt.Add(ReservationLife), ReservationFinalized
+	case v.Released:
+		r.Status = ReservationReleased
 	case !v.ExpiresAt.After(now):
 		r.Status = ReservationExpired
 	}
 	return r
+}
+
+// Reserved shows a version that is not registered as its organization sees it at now.
+func (v *Version) Reserved(companyReference string, now time.Time) ReservedVersion {
+	return ReservedVersion{VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version}, v.Reservation(now)}
 }
 
 // Reserve gives a version its public id before the file is final, or renews that.
@@ -143,7 +157,7 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 	}
 	return &Error{
 		Code:       PendingReservationLimit,
-		Message:    fmt.Sprintf("This organization has %d pending reservations and may have no more: register some of them, or wait until one expires.", active),
+		Message:    fmt.Sprintf("This organization has %d pending reservations and may have no more: register or release some of them, or wait until one expires.", active),
 		RetryAfter: earliest.Sub(now),
 	}
 }
@@ -178,11 +192,65 @@ func (b *VersionReservedBody) apply(s *State, e *Event) error {
 	case b.Renewed != (known != nil) || known != nil && (known.Registered() || known.PublicID != b.PublicID):
 		return fmt.Errorf("event %s cannot reserve version %d", e.ID, b.Version)
 	case known != nil:
-		known.ExpiresAt = b.ExpiresAt
+		known.ExpiresAt, known.Released = b.ExpiresAt, false
 	default:
 		s.AddVersion(Version{Document: d, Version: b.Version, PublicID: b.PublicID, ExpiresAt: b.ExpiresAt})
 		s.organizations[e.Organization].Unfinalized++
 	}
 	s.AddPending(e.Organization, b.PublicID, b.ExpiresAt)
+	return nil
+}
+
+// ReleaseReservation gives the place of a pending reservation back at once. The version stays one of those that were
+// never registered: with its public id, to be reserved again or registered as if the reservation had expired.
+type ReleaseReservation struct {
+	Origin
+	Key      KeyID
+	Limits   KeyLimits // of the key, which is held to its source
+	PublicID PublicID
+
+	Outcome  ReservedVersion
+	Replayed bool // it was released before, or had expired
+}
+
+func (c *ReleaseReservation) Need(n *Needs) {
+	n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: c.PublicID})
+}
+
+// Decide implements Command. What the key may not see answers as unknown.
+func (c *ReleaseReservation) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.public[c.PublicID]
+	if known == nil || known.Document.Organization != c.Organization || !s.Granted(c.Key, known.Document.Company) {
+		return nil, ErrUnknownReservation
+	}
+	if source := c.Limits.Source; source != nil && *source != known.Document.Source {
+		return nil, InvalidMember("/publicId", "KEY_LIMIT", "must be a reservation of the one source that this key may declare; use a key of that source")
+	}
+	if known.Registered() {
+		return nil, Refuse(InvalidState, "This version is registered, so there is no reservation to release; a record is revoked, where it must be.")
+	}
+	company := s.companies[known.Document.Company]
+	c.Outcome = known.Reserved(company.Reference, now)
+	if c.Replayed = c.Outcome.Status != ReservationPending; c.Replayed {
+		return nil, nil
+	}
+	c.Outcome.ExpiresAt, c.Outcome.Status = now, ReservationReleased
+	b := &VersionReleasedBody{DocumentID: known.Document.ID, Version: known.Version}
+	return []Draft{{Company: company.ID, Subject: c.PublicID.String(), Body: b}}, nil
+}
+
+// VersionReleasedBody gives the place of a pending reservation back; from then on it counts as expired.
+type VersionReleasedBody struct {
+	DocumentID DocumentID `json:"documentId"`
+	Version    int32      `json:"version"`
+}
+
+func (b *VersionReleasedBody) apply(s *State, e *Event) error {
+	v := s.versions[versionKey{b.DocumentID, b.Version}]
+	if v == nil || v.Registered() {
+		return fmt.Errorf("event %s releases a version that is not reserved", e.ID)
+	}
+	v.ExpiresAt, v.Released = e.OccurredAt, true
+	s.AddPending(e.Organization, v.PublicID, time.Time{}) // not active, even where the clock is taken back
 	return nil
 }

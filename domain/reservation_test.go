@@ -103,3 +103,64 @@ func TestReservationLimits(t *testing.T) {
 	}
 	refused("the-last", UnfinalizedIdentityLimit, 0)
 }
+
+// TestReleaseGivesThePlaceBack: at once, once, and only for a key that may use the version; identity and link stay, and so
+// does the place among the versions that were never registered.
+func TestReleaseGivesThePlaceBack(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1_000_000)
+	limit := int32(MaxPendingReservations + 1)
+	w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &limit})
+	var ids []PublicID
+	for i := range MaxPendingReservations {
+		c, code := w.reserve(fmt.Sprint("d-", i), 1)
+		if code != "" {
+			t.Fatal(code)
+		}
+		ids = append(ids, c.Outcome.PublicID)
+	}
+	release := func(id PublicID, limits KeyLimits, want Code, status ReservationStatus, events int) {
+		t.Helper()
+		before := len(w.events)
+		c := &ReleaseReservation{Origin: w.origin, Key: w.key, Limits: limits, PublicID: id}
+		if code := w.execute(c); code != want || c.Outcome.Status != status || len(w.events)-before != events || code == "" && c.Replayed != (events == 0) {
+			t.Fatalf("%q %+v with %d events, want %q %s with %d", code, c, len(w.events)-before, want, status, events)
+		}
+	}
+	refused := func(document string, want Code) {
+		t.Helper()
+		if _, code := w.reserve(document, 1); code != want {
+			t.Fatalf("%s: %q, want %q", document, code, want)
+		}
+	}
+	refused("one-more", PendingReservationLimit)
+	release(ids[0], KeyLimits{Source: new("erp")}, InvalidData, "", 0)
+	release(PublicID{1}, KeyLimits{}, NotFound, "", 0)
+	release(ids[0], KeyLimits{Source: new("billing")}, "", ReservationReleased, 1)
+	release(ids[0], KeyLimits{}, "", ReservationReleased, 0)
+	refused("one-more", "") // in the very moment of the release
+	refused("d-0", PendingReservationLimit)
+	release(ids[1], KeyLimits{}, "", ReservationReleased, 1)
+	refused("yet-one-more", UnfinalizedIdentityLimit)
+	again, code := w.reserve("d-0", 1)
+	if code != "" || again.Outcome != (Reservation{ids[0], w.now.Add(ReservationLife), ReservationPending}) || !again.Replayed {
+		t.Fatalf("reserved again: %q %+v", code, again.Outcome)
+	}
+	registered, code := w.register("d-1", 1, "x", &ids[1])
+	if code != "" || registered.Outcome.PublicID != ids[1] {
+		t.Fatalf("a released version: %q %+v", code, registered.Outcome)
+	}
+	release(ids[1], KeyLimits{}, InvalidState, "", 0)
+	release(ids[5], KeyLimits{}, "", ReservationReleased, 1)
+	refused("yet-one-more", "")
+	w.now = w.now.Add(-time.Hour) // the clock was taken back
+	release(ids[2], KeyLimits{}, "", ReservationReleased, 1)
+	w.now = w.now.Add(-time.Hour)
+	release(ids[2], KeyLimits{}, "", ReservationReleased, 0)
+	refused("d-2", "")
+	release(ids[2], KeyLimits{}, "", ReservationReleased, 1)
+	w.now = w.now.Add(ReservationLife + time.Hour*3)
+	release(ids[2], KeyLimits{}, "", ReservationReleased, 0)
+	release(ids[3], KeyLimits{}, "", ReservationExpired, 0)
+	w.execute(&SetAccess{Origin: w.origin, Company: w.state.companies[w.state.public[ids[4]].Document.Company].ID, Key: w.key})
+	release(ids[4], KeyLimits{}, NotFound, "", 0)
+}

@@ -32,6 +32,7 @@ type Version struct {
 	Version   int32
 	PublicID  PublicID
 	ExpiresAt time.Time // of the reservation, while it is not registered
+	Released  bool      // at ExpiresAt
 
 	// The members below are zero while the version is only reserved.
 

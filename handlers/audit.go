@@ -29,7 +29,7 @@ func targetOf(e query.AuditEvent) wire.AuditTarget {
 	case found && kind != "":
 	case strings.HasPrefix(string(e.Action), "certificate."):
 		kind = "certificate"
-	case e.Action == domain.VersionReserved:
+	case e.Action == domain.VersionReserved, e.Action == domain.VersionReleased:
 		kind = "reservation"
 	case strings.HasPrefix(string(e.Action), "integrity."):
 		kind = "record"

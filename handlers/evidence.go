@@ -147,12 +147,17 @@ func parseMoment(text string) (at query.Moment, ok bool) {
 		sequence, err := strconv.ParseInt(text, 10, 64)
 		return query.Moment{Sequence: sequence}, err == nil && sequence <= strictjson.MaxInteger
 	}
+	at.Time, ok = parseInstant(text)
+	at.Time = at.Time.Truncate(time.Microsecond)
+	return at, ok
+}
+
+func parseInstant(text string) (at time.Time, ok bool) {
 	normal, err := evidence.NormalizeTimestamp(text)
 	if err == nil {
-		at.Time, err = time.Parse(time.RFC3339Nano, normal)
+		at, err = time.Parse(time.RFC3339Nano, normal)
 	}
-	at.Time = at.Time.UTC().Truncate(time.Microsecond)
-	return at, err == nil
+	return at.UTC(), err == nil
 }
 
 func (q *parameters) moment() *query.Moment {

@@ -1,12 +1,15 @@
 package handlers
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
@@ -16,6 +19,7 @@ import (
 const (
 	codeUnknownParameter = "UNKNOWN_PARAMETER"
 	codeUnknownValue     = "UNKNOWN"
+	codeOtherList        = "DIFFERS"
 )
 
 // parameters reads the query of a request as strictjson reads members: every one is asked for by name, and what is
@@ -69,8 +73,20 @@ func (q *parameters) match(name string, presence strictjson.Presence, valid func
 	return value, given
 }
 
+// known reads a parameter that is one of a few words; empty where it is absent.
+func known[Word ~string](q *parameters, name string, words ...Word) Word {
+	value, _ := q.match(name, strictjson.Optional, func(text string) bool { return slices.Contains(words, Word(text)) },
+		"must be one of "+strings.Join(each(words, func(w Word) string { return string(w) }), ", "))
+	return Word(value)
+}
+
 func (q *parameters) reference(name string) string {
 	value, _ := q.match(name, strictjson.Required, domain.ValidReference, domain.ReferenceRule)
+	return value
+}
+
+func (q *parameters) optionalReference(name string) string {
+	value, _ := q.match(name, strictjson.Optional, domain.ValidReference, domain.ReferenceRule)
 	return value
 }
 
@@ -119,6 +135,21 @@ func (q *parameters) digest(name string, presence strictjson.Presence) *[32]byte
 	return &sum
 }
 
+// instant reads a time, nil where it is absent. What is finer than microseconds is rounded up: no record has it, so a bound
+// still parts them as it says.
+func (q *parameters) instant(name string) *time.Time {
+	text, given := q.text(name, strictjson.Optional)
+	if !given {
+		return nil
+	}
+	at, ok := parseInstant(text)
+	if !ok {
+		q.problem(name, strictjson.CodeFormat, "must be an RFC 3339 time such as 2026-11-20T14:03:00Z; write the + of an offset as %2B")
+		return nil
+	}
+	return new(at.Add(time.Microsecond - 1).Truncate(time.Microsecond))
+}
+
 // limit reads how many entries a page may have.
 func (q *parameters) limit() int {
 	return int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
@@ -139,6 +170,28 @@ func (q *parameters) cursor(name string, valid func(text string) bool) string {
 	}
 	return string(text)
 }
+
+// list names a list by all that it was asked for, except how much of it: the text that its cursors begin with.
+func list(asked ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(asked, "\x00")))
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
+}
+
+// listCursor reads a cursor that formatListCursor has written for the same list.
+func (q *parameters) listCursor(list string, valid func(place string) bool) {
+	q.cursor("after", func(text string) bool {
+		of, place, _ := strings.Cut(text, " ")
+		if !valid(place) {
+			return false
+		}
+		if of != list && len(q.problems) == 0 {
+			q.problem("after", codeOtherList, "belongs to a list that was asked for otherwise: send it with the parameters of the page that gave it, except limit, or begin again without it")
+		}
+		return true
+	})
+}
+
+func formatListCursor(list, place string) string { return formatCursor(list + " " + place) }
 
 // cursorID reads a cursor that holds an id.
 func cursorID[ID any](q *parameters, name string, parse func(string) (ID, error)) (id ID) {

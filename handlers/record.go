@@ -5,6 +5,9 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -12,6 +15,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 func (s *server) viewRecord(r domain.Record) wire.Record {
@@ -206,6 +210,53 @@ func (s *server) revokeRecord(ctx context.Context, c *call, command domain.Revok
 	})
 }
 
+// findRecords lists the records of a hash, or those of a company.
+func (s *server) findRecords(r *http.Request) (any, error) {
+	if r.URL.Query().Has("sha256") {
+		return s.search(r)
+	}
+	return s.listRecords(r)
+}
+
+// listRecords lists the records of a company, newest first, page by page of a bounded search.
+func (s *server) listRecords(r *http.Request) (any, error) {
+	q := newQuery(r)
+	asked := query.RecordQuestion{Limit: q.limit(), From: q.instant("receivedFrom"), To: q.instant("receivedTo")}
+	asked.Company, asked.Source, asked.Document = q.reference("companyReference"), q.optionalReference("source"), q.optionalReference("documentReference")
+	asked.Status = known(q, "status", domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked)
+	if asked.Document != "" && !q.values.Has("source") {
+		q.problem("source", strictjson.CodeRequired, "the parameter is required with documentReference: a reference names a document of one source")
+	}
+	if asked.From != nil && asked.To != nil && !asked.From.Before(*asked.To) {
+		q.problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
+	}
+	same := list("records", asked.Company, asked.Source, asked.Document, string(asked.Status), instantText(asked.From), instantText(asked.To))
+	q.listCursor(same, func(place string) (ok bool) {
+		asked.Before, ok = parsePlace(place)
+		return ok
+	})
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	page, err := s.Store.Records(r.Context(), callOf(r).access, asked)
+	next := viewOrNull(page.Next, func(place int64) string { return formatListCursor(same, strconv.FormatInt(place, 10)) })
+	return wire.Records{Records: each(page.Entries, s.viewRecord), NextCursor: next, HasMore: next != nil}, err
+}
+
+// instantText is a bound of time in one spelling.
+func instantText(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return strconv.FormatInt(at.UnixMicro(), 10)
+}
+
+// parsePlace reads a positive number in its one spelling.
+func parsePlace(text string) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == text
+}
+
 // search lists the records of a hash, newest first, of companies granted to the key.
 func (s *server) search(r *http.Request) (any, error) {
 	q := newQuery(r)
@@ -232,6 +283,49 @@ func (s *server) reserve(ctx context.Context, c *call, version domain.VersionRef
 			Status: reservation.Status, Replayed: replayed,
 		}}
 	})
+}
+
+func (s *server) viewReserved(r domain.ReservedVersion) wire.ReservedVersion {
+	id := r.PublicID.String()
+	return wire.ReservedVersion{
+		PublicID: id, VerificationURL: s.verificationURL(id), VersionReference: wire.VersionReference(r.VersionReference),
+		Status: r.Status, ExpiresAt: evidence.FormatTime(r.ExpiresAt),
+	}
+}
+
+// release gives the place of a pending reservation back. One that has none is left as it is.
+func (s *server) release(r *http.Request) (any, error) {
+	return single(s, s.releaseReservation)(r.Context(), callOf(r), publicID(variable(r, "publicId")))
+}
+
+func (s *server) releaseReservation(ctx context.Context, c *call, id domain.PublicID) (any, error) {
+	command := &domain.ReleaseReservation{Origin: c.origin(), Key: c.access.Key, Limits: c.access.Limits, PublicID: id}
+	return s.done(ctx, command, func() any {
+		return wire.ReleasedReservation{ReservedVersion: s.viewReserved(command.Outcome), Replayed: command.Replayed}
+	})
+}
+
+// listReservations lists versions of a company that were reserved and are not registered, the first to expire first.
+func (s *server) listReservations(r *http.Request) (any, error) {
+	q := newQuery(r)
+	asked := query.ReservationQuestion{Company: q.reference("companyReference"), Limit: q.limit(), Now: callOf(r).start}
+	asked.Status = known(q, "status", domain.ReservationPending, domain.ReservationExpired, domain.ReservationReleased)
+	same := list("reservations", asked.Company, string(asked.Status))
+	q.listCursor(same, func(place string) bool {
+		micros, id, _ := strings.Cut(place, " ")
+		at, timed := parsePlace(micros)
+		public, ok := domain.ParsePublicID(id)
+		asked.After = &query.ReservationPlace{ExpiresAt: time.UnixMicro(at), PublicID: public}
+		return timed && ok
+	})
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	page, err := s.Store.Reservations(r.Context(), callOf(r).access, asked)
+	next := viewOrNull(page.Next, func(place query.ReservationPlace) string {
+		return formatListCursor(same, strconv.FormatInt(place.ExpiresAt.UnixMicro(), 10)+" "+place.PublicID.String())
+	})
+	return wire.Reservations{Reservations: each(page.Entries, s.viewReserved), NextCursor: next, HasMore: next != nil}, err
 }
 
 // verificationURL is the link that may stand in the document.

@@ -93,7 +93,8 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	lookup := integrity + "/lookup?companyReference=company-1&source=billing&documentReference=a&version=1"
 	for path, want := range map[string]int64{
 		integrity + "/records/" + id: 1, lookup: 1, integrity + "/lookup?publicId=" + id: 1, integrity + "/records?sha256=" + hash("one"): 1, integrity + "/companies": 1,
-		integrity + "/companies?all=true": 1, feed: 1, "/api/v1/artifacts": 1, "/api/v1/audit-events": 1, "/api/v1/metrics/detectors": 1,
+		integrity + "/records?companyReference=company-1": 1, integrity + "/records?companyReference=company-1&source=billing&documentReference=a": 1,
+		integrity + "/reservations?companyReference=company-1": 1, integrity + "/companies?all=true": 1, feed: 1, "/api/v1/artifacts": 1, "/api/v1/audit-events": 1, "/api/v1/metrics/detectors": 1,
 		integrity + "/records/" + id + "/evidence": 0, integrity + "/usage": 0, "/api/v1/me": 0, "/api/public/integrity/" + id + "?sha256=" + hash("one"): 0,
 	} {
 		for _, header := range [][]string{nil, {readAfter, "1"}} {
@@ -147,6 +148,13 @@ func TestReadYourWrites(t *testing.T) {
 			t.Errorf("search after %d finds %d, want %d", sequence, got, want)
 		}
 	}
+
+	// A page behind another lacks nothing that was there when that one was read.
+	r.registered("b", 2, "three")
+	list := integrity + "/records?companyReference=company-1&limit=1"
+	page := r.get(list).is(http.StatusOK)
+	page = r.after(list+"&after="+page["nextCursor"].(string), r.org.Secret, old).is(http.StatusOK)
+	equal(t, "the page behind the newest", page["records"].([]any)[0].(map[string]any)["publicId"], id)
 
 	revocation := r.post(integrity+"/records/"+revoked+"/revoke", nil)
 	revocation.is(http.StatusOK)

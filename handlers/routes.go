@@ -39,9 +39,11 @@ func (s *server) integrityEndpoints() []endpoint {
 	adminRead := policy{scope: domain.IntegrityAdmin, noQuery: true}
 	return []endpoint{
 		{post, integrity + "/records", posted(domain.ReadDeclaration, single(s, s.register)), write},
-		{get, integrity + "/records", s.search, policy{scope: domain.IntegrityRead, replica: true}},
+		{get, integrity + "/records", s.findRecords, policy{scope: domain.IntegrityRead, replica: true}},
 		{post, integrity + "/records/batch", s.registerBatch, policy{scope: domain.IntegrityWrite, body: bodyBatch}},
 		{post, integrity + "/reservations", posted(domain.ReadVersionReference, single(s, s.reserve)), write},
+		{get, integrity + "/reservations", s.listReservations, policy{scope: domain.IntegrityRead, replica: true}},
+		{http.MethodDelete, integrity + "/reservations/{publicId}", s.release, policy{scope: domain.IntegrityWrite, noQuery: true, judged: true}},
 		{get, integrity + "/records/{publicId}", s.record, policy{scope: domain.IntegrityRead, replica: true, noQuery: true}},
 		{get, integrity + "/records/{publicId}/evidence", s.evidence, policy{scope: domain.IntegrityRead}},
 		{get, integrity + "/records/{publicId}/inclusion", s.inclusion, policy{scope: domain.IntegrityRead, noQuery: true}},

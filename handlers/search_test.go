@@ -54,7 +54,7 @@ func TestSearch(t *testing.T) {
 		t.Errorf("search of nothing: %v", none)
 	}
 	for query, want := range map[string]string{
-		"":                                      "/sha256 REQUIRED",
+		"":                                      "/companyReference REQUIRED",
 		"?sha256=":                              "/sha256 FORMAT",
 		"?limit=0&sha256=" + hash("x"):          "/limit RANGE",
 		"?after=x&sha256=" + hash("x"):          "/after FORMAT",

@@ -52,6 +52,7 @@ type fold struct {
 	organizations ordered[domain.OrganizationID, organizationChange]
 	documents     ordered[domain.DocumentID, documentChange]
 	reserved      ordered[versionKey, reservation] // the last
+	released      ordered[versionKey, release]     // the last
 	registered    []registration                   // that were not reserved
 	finalized     []registration                   // that were
 	revoked       []*domain.Event
@@ -86,6 +87,8 @@ func (f *fold) add(e *domain.Event) (folded bool, err error) {
 		if !body.Renewed {
 			o.unfinalized++
 		}
+	case *domain.VersionReleasedBody:
+		*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
 	case *domain.RecordRegisteredBody:
 		err = f.addRegistered(e, o, body)
 	case *domain.ClockResetBody: // the organization's sequence is all that changes
@@ -249,6 +252,8 @@ const finalizeVersions = insertVersions + `
 		mime_type = excluded.mime_type, generated_at = excluded.generated_at, received_at = excluded.received_at,
 		position = excluded.position`
 
+const releaseVersion = `UPDATE versions SET released_at = $4, expires_at = $5 WHERE shard = $1 AND document_id = $2 AND version = $3`
+
 const revokeVersion = `UPDATE versions SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
 
 // After the upsert: a revoked version that is still the highest leaves its document without a current one.
@@ -267,8 +272,14 @@ type reservation struct {
 	body *domain.VersionReservedBody
 }
 
-// queueVersions writes documents and versions. Within a run reservations come before the registrations that finalize
-// them, and the upsert before the revocations, which ask for the highest version as it is then. A run without
+// release is an event that releases a reservation.
+type release struct {
+	*domain.Event
+	body *domain.VersionReleasedBody
+}
+
+// queueVersions writes documents and versions. Within a run reservations and their releases come before the registrations
+// that finalize them, and the upsert before the revocations, which ask for the highest version as it is then. A run without
 // reservations, or without one that it finalizes, has no statement about them.
 func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	var created, known []registration
@@ -282,6 +293,7 @@ func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	queueDocuments(b, insertDocuments, shard, created)
 	queueDocuments(b, upsertDocuments, shard, known)
 	f.queueReservations(b, shard)
+	f.queueReleases(b, shard)
 	queueRegistrations(b, insertVersions, shard, f.registered)
 	queueRegistrations(b, finalizeVersions, shard, f.finalized)
 	for _, e := range f.revoked { // a statement each: revocations are rare
@@ -316,6 +328,18 @@ func (f *fold) queueReservations(b *pgx.Batch, shard domain.Shard) {
 		column(all, func(r *reservation) int32 { return r.body.Version }), column(all, organization),
 		column(all, func(r *reservation) domain.PublicID { return r.body.PublicID }),
 		column(all, func(r *reservation) time.Time { return r.body.ExpiresAt }))
+}
+
+// queueReleases follows the reservations of the run: a release that one of them comes after leaves its time alone.
+func (f *fold) queueReleases(b *pgx.Batch, shard domain.Shard) {
+	for _, key := range f.released.keys { // a statement each: releases are rare
+		r := f.released.of[key]
+		expires := r.OccurredAt
+		if again := f.reserved.of[key]; again != nil && again.Sequence > r.Sequence {
+			expires = again.body.ExpiresAt
+		}
+		b.Queue(releaseVersion, shard, key.document, key.version, r.OccurredAt, expires)
+	}
 }
 
 func queueDocuments(b *pgx.Batch, sql string, shard domain.Shard, highest []registration) {

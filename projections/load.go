@@ -54,8 +54,8 @@ const (
 
 	// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
 	// expired in the group, whatever the clocks say. The limit of reservations held then, so it bounds the rows that
-	// this reads of an organization.
-	loadPending = eachID + `organization_id, public_id, expires_at FROM versions
+	// this reads of an organization. One that was released is active in no group, even where the clock was taken back.
+	loadPending = eachID + `organization_id, public_id, CASE WHEN released_at = expires_at THEN 'epoch' ELSE expires_at END FROM versions
 		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
 			AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1)` + atItsKey
 
@@ -99,7 +99,7 @@ const (
 
 	companyOwn = `SELECT company_id, organization_id, reference, created_at, webhooks, closed_at FROM companies WHERE shard = $1 AND `
 	versionOwn = `SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at, expires_at FROM versions WHERE shard = $1 AND `
+			received_at, revoked_at, expires_at, released_at FROM versions WHERE shard = $1 AND `
 	grantOf = `
 	LEFT JOIN LATERAL (SELECT enabled FROM grants
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id OFFSET 0) g ON true`
@@ -114,7 +114,7 @@ const (
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true`
 	versionColumns = `d.document_id, d.organization_id, d.company_id, d.source, d.reference, d.highest_version, d.highest_revoked, h.public_id,
 		coalesce(i.version, 0), i.public_id, i.record_id, i.previous_version, i.sha256, coalesce(i.size_bytes, 0), coalesce(i.mime_type, ''),
-		coalesce(i.generated_at, ''), i.received_at, i.revoked_at, i.expires_at`
+		coalesce(i.generated_at, ''), i.received_at, i.revoked_at, i.expires_at, coalesce(i.released_at = i.expires_at, false)`
 
 	// Each company is looked up once, however many declarations name it by its place in the list. A document that is not
 	// there gives no row.
@@ -282,7 +282,7 @@ func (r *loadedVersion) targets() []any {
 	return []any{
 		&d.ID, &d.Organization, &d.Company, &d.Source, &d.Reference, &d.Highest, &d.HighestRevoked, &d.HighestPublicID,
 		&v.Version, &v.PublicID, &v.RecordID, &v.PreviousVersion, &v.SHA256, &v.SizeBytes, &v.MimeType, &v.GeneratedAt,
-		(*zeronull.Timestamptz)(&v.ReceivedAt), &v.RevokedAt, (*zeronull.Timestamptz)(&v.ExpiresAt),
+		(*zeronull.Timestamptz)(&v.ReceivedAt), &v.RevokedAt, (*zeronull.Timestamptz)(&v.ExpiresAt), &v.Released,
 	}
 }
 

@@ -28,12 +28,25 @@ func TestReplayOfEventsThatOpenNoDocument(t *testing.T) {
 			l.Must(t, l.Register(t, o, o.Declaration(document, version, "content")))
 		}
 	}
+	for _, after := range []string{"released", "reserved", "registered"} {
+		reserved := l.Reserve(t, o, after, 1)
+		l.Must(t, reserved)
+		l.Must(t, l.Release(t, o, reserved.Outcome.PublicID))
+		switch after {
+		case "reserved":
+			l.Must(t, l.Reserve(t, o, after, 1))
+		case "registered":
+			l.Must(t, l.Register(t, o, o.Declaration(after, 1, "content")))
+		}
+	}
 	events := l.Events(t, 0)
 	older := map[domain.DocumentID]domain.DocumentID{}
 	for _, e := range events {
 		var id *domain.DocumentID
 		switch b := e.Body.(type) {
 		case *domain.VersionReservedBody:
+			id = &b.DocumentID
+		case *domain.VersionReleasedBody:
 			id = &b.DocumentID
 		case *domain.RecordRegisteredBody:
 			id = &b.DocumentID
@@ -75,8 +88,8 @@ func TestReplayOfEventsThatOpenNoDocument(t *testing.T) {
 		for what, sql := range map[string]string{
 			"documents": `SELECT count(*) FROM (SELECT company_id, source, reference, highest_version, highest_revoked FROM public.documents EXCEPT ALL
 				SELECT company_id, source, reference, highest_version, highest_revoked FROM rebuild.documents) d`,
-			"versions": `SELECT count(*) FROM (SELECT public_id, version, record_id, position FROM public.versions EXCEPT ALL
-				SELECT public_id, version, record_id, position FROM rebuild.versions JOIN rebuild.documents USING (shard, document_id)) d`,
+			"versions": `SELECT count(*) FROM (SELECT public_id, version, record_id, position, expires_at, released_at FROM public.versions EXCEPT ALL
+				SELECT public_id, version, record_id, position, expires_at, released_at FROM rebuild.versions JOIN rebuild.documents USING (shard, document_id)) d`,
 		} {
 			var differing int
 			if err := pool.QueryRow(ctx, sql).Scan(&differing); err != nil || differing != 0 {

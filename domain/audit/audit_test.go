@@ -123,8 +123,10 @@ func (p *past) register(document string, version int32) domain.PublicID {
 	return c.Outcome.PublicID
 }
 
-func (p *past) reserve(document string, version int32) {
-	p.do(&domain.Reserve{Origin: p.cause(), Key: p.key, Limits: domain.KeyLimits{}, Version: domain.VersionReference{CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version}, PublicID: domain.NewPublicID(p.registrar.Secret, p.cause().Organization.Shard())})
+func (p *past) reserve(document string, version int32) domain.PublicID {
+	c := &domain.Reserve{Origin: p.cause(), Key: p.key, Limits: domain.KeyLimits{}, Version: domain.VersionReference{CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version}, PublicID: domain.NewPublicID(p.registrar.Secret, p.cause().Organization.Shard())}
+	p.do(c)
+	return c.Outcome.PublicID
 }
 
 func (p *past) revoke(id domain.PublicID) {
@@ -288,6 +290,11 @@ func TestForgeries(t *testing.T) {
 		"a reservation that lives longer": {func(p *past) {
 			change(p, domain.VersionReserved, 1, func(b *domain.VersionReservedBody) { b.ExpiresAt = b.ExpiresAt.Add(time.Hour) })
 		}, audit.CheckBinding, "seven days"},
+		"released twice": {func(p *past) {
+			i := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.VersionReleased })
+			p.events = append(p.events, p.events[i])
+			p.events[len(p.events)-1].ID[15] ^= 1
+		}, audit.CheckHistory, "a reservation that was pending"},
 		"never created":     {func(p *past) { p.events = p.events[1:] }, audit.CheckHistory, "organization.created"},
 		"without its grant": {func(p *past) { p.events = slices.Delete(p.events, 4, 5) }, audit.CheckHistory, "the grant"},
 		"without its company": {func(p *past) {
@@ -323,6 +330,7 @@ func TestForgeries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPast(t)
 			p.reserve("a", 1)
+			p.do(&domain.ReleaseReservation{Origin: p.cause(), Key: p.key, PublicID: p.reserve("released", 1)})
 			p.register("a", 1)
 			p.register("a", 2)
 			p.register("late", 2)

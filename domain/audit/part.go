@@ -65,7 +65,7 @@ func (c *Checker) known(e *Event) string {
 		return company(b.CompanyReference)
 	case *domain.VersionReservedBody:
 		return company(b.CompanyReference)
-	case *domain.RecordRevokedBody:
+	case *domain.VersionReleasedBody, *domain.RecordRevokedBody:
 		return c.granted(e)
 	case *domain.ReviewDeclaredBody:
 		return c.member(e, b.MemberID)
@@ -103,6 +103,8 @@ func (c *Checker) granted(e *Event) string {
 func concerns(body domain.Body) (id [16]byte, ok bool) {
 	switch b := body.(type) {
 	case *domain.VersionReservedBody:
+		return b.DocumentID, true
+	case *domain.VersionReleasedBody:
 		return b.DocumentID, true
 	case *domain.RecordRegisteredBody:
 		return b.DocumentID, true
@@ -270,6 +272,13 @@ func (p *part) event(e *Event, certificate string) {
 	case *domain.RecordRegisteredBody:
 		after = p.registered(e, b, fail)
 	case *domain.VersionReservedBody:
+		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
+	case *domain.VersionReleasedBody:
+		if i := p.state.Version(b.DocumentID, b.Version); i != nil {
+			if is := i.Reservation(e.OccurredAt).Status; is != domain.ReservationPending {
+				fail("a reservation that was pending", "one that was "+string(is))
+			}
+		}
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
 	case *domain.RecordSupersededBody:
 		p.superseded(e, b, fail)

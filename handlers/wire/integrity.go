@@ -88,6 +88,28 @@ type Reservation struct {
 	Consumption     Consumption              `json:"consumption"`
 }
 
+// ReservedVersion is a version that was reserved and is not registered. Of a released one ExpiresAt is when it was released.
+type ReservedVersion struct {
+	PublicID        string `json:"publicId"`
+	VerificationURL string `json:"verificationUrl"`
+	VersionReference
+	Status    domain.ReservationStatus `json:"status"`
+	ExpiresAt string                   `json:"expiresAt"`
+}
+
+// ReleasedReservation answers a release; Replayed: it was released before, or had expired.
+type ReleasedReservation struct {
+	ReservedVersion
+	Replayed bool `json:"replayed"`
+}
+
+// Reservations is a page of reservations. NextCursor is opaque.
+type Reservations struct {
+	Reservations []ReservedVersion `json:"reservations"`
+	NextCursor   *string           `json:"nextCursor"`
+	HasMore      bool              `json:"hasMore"`
+}
+
 // BatchResult answers one declaration of a batch as if it had been sent alone: exactly one of Data and Error is set.
 type BatchResult struct {
 	Status int           `json:"status"`

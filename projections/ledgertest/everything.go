@@ -22,6 +22,18 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	l.destinations(t, o)
 	l.links(t, o)
 	l.Must(t, l.Reserve(t, o, "reserved", 1))
+	for _, after := range []string{"", "reserved", "registered"} {
+		document := "released-" + after
+		reserve := l.Reserve(t, o, document, 1)
+		l.Must(t, reserve)
+		l.Must(t, l.Release(t, o, reserve.Outcome.PublicID))
+		switch after {
+		case "reserved":
+			l.Must(t, l.Reserve(t, o, document, 1))
+		case "registered":
+			register(document, 1)
+		}
+	}
 	l.Must(t, l.Reserve(t, o, "everything", 1))
 	first, second = register("everything", 1), register("everything", 2)
 	register("late", 2)

@@ -239,6 +239,12 @@ func (l *Ledger) Reserve(t testing.TB, o Organization, document string, version 
 	return command
 }
 
+// Release prepares the release of a reservation by the organization's key.
+func (l *Ledger) Release(t testing.TB, o Organization, id domain.PublicID) *domain.ReleaseReservation {
+	t.Helper()
+	return &domain.ReleaseReservation{Origin: o.Origin(), Key: o.Key.ID, PublicID: id}
+}
+
 // Revoke prepares a revocation by the organization's key.
 func (l *Ledger) Revoke(t testing.TB, o Organization, id domain.PublicID) *domain.Revoke {
 	t.Helper()

@@ -110,10 +110,18 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"target":         {auditAbout(auditOrder, "DESC"), "events_target"},
 		"target_forward": {auditAbout(auditOrderForward, "ASC"), "events_target"},
 		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
+		"all_before":     {allBefore, "events_shard_organization_id_sequence_key"},
 		"as_of":          {loadAsOf, "events_target"},
 		"month":          {loadMonth, "usage_pkey"},
 		"contributors":   {loadContributors, "usage_pkey"},
 		"entries":        {loadUsageEntries, "feed_pkey"},
+		"records":        {listRecords(feedBackwards), "feed_pkey"},
+		"records_end":    {feedBackwards + lastRow, "feed_pkey"},
+		"document":       {findDocument, "documents_shard_company_id_source_reference_key"},
+		"versions":       {listRecords(documentBackwards), "versions_pkey"},
+		"versions_end":   {documentBackwards + lastRow, "versions_pkey"},
+		"reserved":       {listReservations, "versions_pending"},
+		"reserved_end":   {reservationsOf + lastRow, "versions_pending"},
 		"never":          {auditRange + " AND request_id = $8" + auditOrder, "events_target"},
 	} {
 		plan := pgtest.Explain(t, pool, name, c.query)

@@ -54,12 +54,15 @@ func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionRef
 	})
 }
 
-func scanRecord(row pgx.CollectableRow) (domain.Record, error) {
+func scanRecord(row pgx.CollectableRow) (domain.Record, error) { return scanRecordAnd(row) }
+
+// scanRecordAnd reads recordColumns, then more targets.
+func scanRecordAnd(row pgx.CollectableRow, more ...any) (domain.Record, error) {
 	var d domain.Document
 	i := domain.Version{Document: &d}
 	var company string
-	err := row.Scan(&i.RecordID, &i.PublicID, &i.SHA256, &company, &d.Source, &d.Reference, &i.Version,
-		&i.PreviousVersion, &i.SizeBytes, &i.MimeType, &i.GeneratedAt, &i.ReceivedAt, &i.RevokedAt, &d.Highest)
+	err := row.Scan(append([]any{&i.RecordID, &i.PublicID, &i.SHA256, &company, &d.Source, &d.Reference, &i.Version,
+		&i.PreviousVersion, &i.SizeBytes, &i.MimeType, &i.GeneratedAt, &i.ReceivedAt, &i.RevokedAt, &d.Highest}, more...)...)
 	return i.Record(company), err
 }
 
@@ -234,23 +237,39 @@ var (
 // never decrease along a history, so it is found by halving: event low is no later than the time, and each event after
 // high is later.
 const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
-		SELECT sequence, occurred_at FROM events
-		WHERE shard = $1 AND organization_id = $2 AND subject = $5 AND type <> 'integrity.registered' AND type = 'clock.reset' AND sequence <= $3
-	), search(low, high) AS (
+		SELECT sequence, occurred_at FROM events` + clockResets + `
+	), ` + halving + `occurred_at <= $4 OR EXISTS (SELECT FROM resets r WHERE r.sequence > m.middle AND r.occurred_at <= $4)` + halved
+
+// allBefore is the last event that is dated, as all before it are, at or before the time $4, among the events up to $3; 0
+// for none. The latest date up to an event is its own, or that of the event before a reset.
+const allBefore = `WITH RECURSIVE resets AS MATERIALIZED (
+		SELECT z.sequence, b.occurred_at FROM (SELECT sequence FROM events` + clockResets + ` OFFSET 0) z
+		JOIN LATERAL (SELECT occurred_at FROM events
+			WHERE shard = $1 AND organization_id = $2 AND sequence >= z.sequence - 1 AND sequence <= z.sequence - 1 ORDER BY sequence LIMIT 1) b ON true
+	), ` + halving + `occurred_at <= $4 AND NOT EXISTS (SELECT FROM resets r WHERE r.sequence <= m.middle AND r.occurred_at > $4)` + halved
+
+const clockResets = `
+		WHERE shard = $1 AND organization_id = $2 AND subject = $5 AND type <> 'integrity.registered' AND type = 'clock.reset' AND sequence <= $3`
+
+// Between halving and halved stands the condition that holds of all events up to the one that is searched for.
+const (
+	halving = `search(low, high) AS (
 		SELECT 0::bigint, $3::bigint
 		UNION ALL
 		SELECT CASE WHEN e.no_later THEN m.middle ELSE s.low END, CASE WHEN e.no_later THEN s.high ELSE m.middle - 1 END
 		FROM search s
 		CROSS JOIN LATERAL (SELECT (s.low + s.high + 1) / 2 AS middle OFFSET 0) m
-		JOIN LATERAL (SELECT occurred_at <= $4 OR EXISTS (SELECT FROM resets r WHERE r.sequence > m.middle AND r.occurred_at <= $4) AS no_later FROM events
+		JOIN LATERAL (SELECT `
+	halved = ` AS no_later FROM events
 			WHERE shard = $1 AND organization_id = $2 AND sequence >= m.middle AND sequence <= m.middle ORDER BY sequence LIMIT 1) e ON true
 		WHERE s.low < s.high)
 	SELECT low FROM search WHERE low = high`
+)
 
-// findSequence answers for an organization whose events up to head are known to be committed.
-func findSequence(ctx context.Context, from history.Querier, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
+// findSequence asks for sequenceAt or allBefore, of an organization whose events up to head are known to be committed.
+func findSequence(ctx context.Context, from history.Querier, sql string, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
 	hole := errors.New("find the last event before a time: the history has a hole")
-	return statement.One(ctx, from, "find the last event before a time", hole, pgx.RowTo[int64], sequenceAt, o.Shard(), o, head, at, o.String())
+	return statement.One(ctx, from, "find the last event before a time", hole, pgx.RowTo[int64], sql, o.Shard(), o, head, at, o.String())
 }
 
 // loadAsOf reads, of a registered version: its own sequence, the time as of which the event $4 counts, whether a higher
@@ -279,7 +298,7 @@ func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.Pub
 	case at.Sequence > stored.Sequence:
 		return stored, then, ErrBeyondHead
 	case at.Sequence == 0:
-		if then.Sequence, err = findSequence(ctx, s.Pool, a.Organization, stored.Sequence, at.Time); err != nil {
+		if then.Sequence, err = findSequence(ctx, s.Pool, sequenceAt, a.Organization, stored.Sequence, at.Time); err != nil {
 			return stored, then, err
 		}
 	}

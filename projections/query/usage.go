@@ -235,7 +235,7 @@ func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period 
 	// The month's events are those after begin, up to end.
 	var begin, end int64
 	for bound, before := range map[*int64]time.Time{&begin: period.Start(), &end: period.End()} {
-		if *bound, err = findSequence(ctx, from, a.Organization, page.Cursor.Through, before.Add(-time.Microsecond)); err != nil {
+		if *bound, err = findSequence(ctx, from, sequenceAt, a.Organization, page.Cursor.Through, before.Add(-time.Microsecond)); err != nil {
 			return page, err
 		}
 	}

@@ -1,0 +1,361 @@
+package handlers_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// pages reads a list to its end and calls between before every further page. A page without entries counts too.
+func (s *service) pages(path, member string, between func()) (all []map[string]any, pages int) {
+	s.t.Helper()
+	for after := ""; ; {
+		page := s.get(path + after).is(http.StatusOK)
+		pages++
+		for _, entry := range page[member].([]any) {
+			all = append(all, entry.(map[string]any))
+		}
+		if (page["nextCursor"] != nil) != (page["hasMore"] == true) {
+			s.t.Fatalf("hasMore %v, nextCursor %v", page["hasMore"], page["nextCursor"])
+		}
+		if page["hasMore"] != true {
+			return all, pages
+		}
+		after = "&after=" + url.QueryEscape(page["nextCursor"].(string))
+		if between != nil {
+			between()
+		}
+	}
+}
+
+// column is one member of every entry.
+func column(entries []map[string]any, member string) (values []any) {
+	for _, e := range entries {
+		values = append(values, e[member])
+	}
+	return values
+}
+
+// TestRecordsOfACompany: newest first, through many pages while others are registered; each filter; the rows of the search
+// by hash; nothing of what the key may not see.
+func TestRecordsOfACompany(t *testing.T) {
+	s := open(t, options{})
+	var ids []any // newest first
+	register := func(d body) string {
+		id := s.post(integrity+"/records", d).is(http.StatusCreated)["publicId"].(string)
+		ids = slices.Insert(ids, 0, any(id))
+		return id
+	}
+	for i := range 20 {
+		register(declaration(fmt.Sprint("d-", i), 1, "x"))
+	}
+	second := register(declaration("late", 2, "late 2"))
+	first := register(declaration("late", 1, "late 1"))
+	s.reserved("late", 7)
+	third := register(declaration("late", 3, "late 3"))
+	erp := register(declaration("late", 1, "erp").with(body{"source": "erp"}))
+	s.post(integrity+"/records/"+first+"/revoke", body{}).is(http.StatusOK)
+	other := s.Organization(t, 1, domain.InternalPlan) // in the same shard, with a company of the same reference
+	s.send(http.MethodPost, integrity+"/records", other.Secret, declaration("d-1", 1, "x")).is(http.StatusCreated)
+	company := s.Company(t, s.org, "company-2")
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
+	s.post(integrity+"/records", declaration("d-1", 1, "x").with(body{"companyReference": "company-2"})).is(http.StatusCreated)
+
+	path := integrity + "/records?companyReference=company-1"
+	present := slices.Clone(ids)
+	fresh := 0
+	found, pages := s.pages(path+"&limit=3", "records", func() {
+		fresh++
+		register(declaration(fmt.Sprint("fresh-", fresh), 1, "x"))
+		if fresh == 1 {
+			register(declaration("d-0", 2, "x")) // a record of a later page is superseded meanwhile
+		}
+	})
+	if equal(t, "those present at the start", column(found, "publicId"), present); pages < 8 {
+		t.Errorf("%d pages", pages)
+	}
+	if last := found[len(found)-1]; last["status"] != "superseded" || last["supersededByVersion"] != 2.0 {
+		t.Errorf("a record that was superseded before its page was read: %v", last)
+	}
+	for _, record := range found[:5] {
+		equal(t, "row", record, s.get(integrity+"/records/"+record["publicId"].(string)).is(http.StatusOK))
+	}
+	list := func(filters string) []map[string]any {
+		t.Helper()
+		all, _ := s.pages(path+"&limit=2"+filters, "records", nil)
+		return all
+	}
+	equal(t, "source", column(list("&source=erp"), "publicId"), []any{erp})
+	equal(t, "another source", list("&source=nothing"), nil)
+	equal(t, "versions of a document, the highest first", column(list("&source=billing&documentReference=late"), "publicId"), []any{third, second, first})
+	equal(t, "one of them is current", column(list("&source=billing&documentReference=late&status=current"), "publicId"), []any{third})
+	equal(t, "no document", list("&source=erp&documentReference=nothing"), nil)
+	equal(t, "revoked", column(list("&status=revoked"), "publicId"), []any{first})
+	equal(t, "superseded", column(list("&status=superseded"), "version"), []any{2.0, 1.0})
+	if n := len(list("&status=current")); n != len(ids)-3 {
+		t.Errorf("%d current records of %d", n, len(ids))
+	}
+	all := list("")
+	newest, middle := all[0]["receivedAt"].(string), all[9]["receivedAt"].(string)
+	bounds := func(from, to string) []map[string]any {
+		return list("&receivedFrom=" + url.QueryEscape(from) + "&receivedTo=" + url.QueryEscape(to))
+	}
+	equal(t, "from one on, before another", column(bounds(middle, newest), "publicId"), column(all[1:10], "publicId"))
+	equal(t, "an offset and nanoseconds", column(bounds(instant(t, middle).Add(-time.Nanosecond).In(time.FixedZone("", 5400)).Format(time.RFC3339Nano), newest), "publicId"), column(all[1:10], "publicId"))
+	equal(t, "behind one", column(bounds(instant(t, middle).Add(time.Nanosecond).Format(time.RFC3339Nano), newest), "publicId"), column(all[1:9], "publicId"))
+	equal(t, "in a document", column(list("&source=billing&documentReference=late&receivedTo="+url.QueryEscape(s.get(integrity + "/records/" + third).is(http.StatusOK)["receivedAt"].(string))), "publicId"), []any{second, first})
+
+	for reference, secret := range map[string]string{"company-3": s.org.Secret, "company-2": other.Secret} {
+		s.send(http.MethodGet, integrity+"/records?companyReference="+reference, secret, nil).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+	}
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
+	s.get(integrity+"/records?companyReference=company-2").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+	theirs := s.send(http.MethodGet, path, other.Secret, nil).is(http.StatusOK)["records"].([]any)
+	if len(theirs) != 1 || slices.Contains(ids, theirs[0].(map[string]any)["publicId"]) {
+		t.Errorf("another organization sees %v", theirs)
+	}
+
+	cursor := func(filters string) string {
+		t.Helper()
+		return "&after=" + s.get(path + "&limit=1" + filters).is(http.StatusOK)["nextCursor"].(string)
+	}
+	own := cursor("")
+	forged := "&after=" + base64.RawURLEncoding.EncodeToString([]byte("x 1"))
+	for query, want := range map[string]string{
+		"?source=erp": "/companyReference REQUIRED",
+		"?companyReference=company-1&documentReference=late":                                                "/source REQUIRED",
+		"?companyReference=-&source=-&status=pending":                                                       "/companyReference FORMAT, /source FORMAT, /status FORMAT",
+		"?companyReference=company-1&receivedFrom=2026-11-01&receivedTo=2026-11-01T00:00:00+01:00":          "/receivedFrom FORMAT, /receivedTo FORMAT",
+		"?companyReference=company-1&receivedFrom=2026-11-01T01:00:00Z&receivedTo=2026-11-01T01:00:00.000Z": "/receivedTo RANGE",
+		"?companyReference=company-1&limit=1001":                                                            "/limit RANGE",
+		"?companyReference=company-1&sha256=" + hash("x"):                                                   "/companyReference UNKNOWN_PARAMETER",
+		"?companyReference=company-1&after=zz":                                                              "/after FORMAT",
+		"?companyReference=company-1" + forged:                                                              "/after DIFFERS",
+		"?companyReference=company-1&source=billing" + own:                                                  "/after DIFFERS",
+		"?companyReference=company-2" + own:                                                                 "/after DIFFERS",
+		"?companyReference=company-1" + cursor("&receivedTo=2030-01-01T00:00:00Z"):                          "/after DIFFERS",
+		"?companyReference=company-1&source=billing" + cursor("&source=billing&documentReference=late"):     "/after DIFFERS",
+	} {
+		if got := pointers(s.get(integrity+"/records"+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	s.get(path + "&limit=7" + own).is(http.StatusOK)
+	s.get(path + "&receivedTo=2030-01-01T02:00:00%2B02:00" + cursor("&receivedTo=2030-01-01T00:00:00Z")).is(http.StatusOK)
+	s.Audit(t)
+}
+
+// TestRecordsAreSearchedInBounds: in 30,000 registrations a filter that matches nothing searches 10,000 rows a page, and an
+// interval of time is found without reading what lies outside of it, also around a reset of the clock.
+func TestRecordsAreSearchedInBounds(t *testing.T) {
+	s := open(t, options{})
+	s.registered("d", 1, "x")
+	// The registrations, a minute apart, are versions of one document. The clock is a year ahead in the 5,000 before the
+	// reset, which is an event of its own.
+	const count, ahead, reset = 30_000, 15_000, 20_000
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	id := fmt.Sprintf("'%x'::uuid", s.org.ID[:])
+	made := fmt.Sprintf(`(SELECT n, o.sequence + n + (n > %d)::int AS sequence, h.position + n + (n > %[1]d)::int AS position, received + interval '1 second' AS occurred, received, d.*
+		FROM documents d
+		JOIN organization_state o ON o.shard = 1 AND o.organization_id = d.organization_id
+		JOIN shard_heads h ON h.shard = 1
+		CROSS JOIN generate_series(1, %d) n
+		CROSS JOIN LATERAL (SELECT timestamptz '%s' + n * interval '1 minute' + CASE WHEN n > %d AND n <= %[1]d THEN interval '1 year' ELSE interval '0' END AS received) r
+		WHERE d.shard = 1 AND d.organization_id = %[5]s AND d.reference = 'd') g`, reset, count, start.Format(time.RFC3339), ahead, id)
+	event := `INSERT INTO events (shard, position, organization_id, sequence, id, v, type, subject, occurred_at, actor, request_id, data, nonce, hash) `
+	s.owner(
+		event+`SELECT 1, position, organization_id, sequence, gen_random_uuid(), 1, 'integrity.registered', '', occurred, '', '', '', '', '' FROM `+made,
+		event+fmt.Sprintf(`SELECT 1, position + 1, organization_id, sequence + 1, gen_random_uuid(), 1, 'clock.reset', '%s', received - interval '1 year', '', '', '', '', '' FROM %s WHERE n = %d`, s.org.ID, made, reset),
+		`INSERT INTO versions (shard, document_id, version, organization_id, public_id, record_id, sha256, size_bytes, mime_type, generated_at, received_at, position)
+			SELECT 1, document_id, 1 + n, organization_id, gen_random_uuid(), gen_random_uuid(), sha256(n::text::bytea), 1, 'text/plain', '2030-01-01T00:00:00Z', received, position FROM `+made,
+		`INSERT INTO feed (shard, company_id, sequence, event_id, type, status, version, occurred_at, document_id, public_id)
+			SELECT 1, company_id, sequence, gen_random_uuid(), 1, 1, 1 + n, occurred, document_id, gen_random_uuid() FROM `+made,
+		fmt.Sprintf(`UPDATE organization_state SET sequence = sequence + %d WHERE shard = 1 AND organization_id = %s`, count+1, id),
+		fmt.Sprintf(`UPDATE documents SET highest_version = %d WHERE shard = 1 AND organization_id = %s`, count+1, id),
+	)
+	path := integrity + "/records?companyReference=company-1&limit=50"
+	place := func(page map[string]any) int64 {
+		t.Helper()
+		text, err := base64.RawURLEncoding.DecodeString(page["nextCursor"].(string))
+		check(t, err)
+		n, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+		check(t, err)
+		return n
+	}
+	head := s.sequence()
+	for _, list := range []struct {
+		filters string
+		first   int64 // place of the first row
+	}{
+		{"&source=erp", head},
+		{"&status=revoked", head},
+		{"&source=billing&documentReference=d&status=revoked", count + 1},
+	} {
+		after := ""
+		for i := range int64(4) {
+			page := s.get(path + list.filters + after).is(http.StatusOK)
+			if len(page["records"].([]any)) != 0 || (page["hasMore"] == true) != (i < 3) {
+				t.Fatalf("%s: page %d: %v", list.filters, i, page)
+			}
+			if i < 3 {
+				// The reset is no row of the feed, but has a sequence.
+				if got, want := place(page), list.first-(i+1)*10_000+1; got != want && got != want-1 {
+					t.Errorf("%s: page %d ends at %d, want %d", list.filters, i, got, want)
+				}
+				after = "&after=" + page["nextCursor"].(string)
+			}
+		}
+	}
+	in := func(from, to time.Time) (versions []any, pages int) {
+		found, pages := s.pages(path+"&receivedFrom="+evidence.FormatTime(from)+"&receivedTo="+evidence.FormatTime(to), "records", nil)
+		return column(found, "version"), pages
+	}
+	minute := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
+	for _, c := range []struct{ from, to, first, last int }{
+		{100, 110, 110, 101},                                 // before the clock went wrong
+		{14_995, 15_010, 15_001, 14_996},                     // where it did
+		{525_600 + 16_000, 525_600 + 16_005, 16_005, 16_001}, // by the wrong clock
+		{16_000, 16_005, 0, 0},                               // what it should have said
+		{20_001, 20_010, 20_010, 20_002},                     // right after the reset
+		{29_990, 40_000, 30_001, 29_991},
+		{-1_000, 3, 3, 2},
+		{700_000, 700_010, 0, 0},
+	} {
+		var want []any
+		for version := c.first; version > 0 && version >= c.last; version-- {
+			want = append(want, version)
+		}
+		versions, pages := in(minute(c.from), minute(c.to))
+		if equal(t, fmt.Sprint("versions from minute ", c.from, " to ", c.to), versions, want); pages > 3 {
+			t.Errorf("from minute %d to %d: %d pages", c.from, c.to, pages)
+		}
+	}
+	if page := s.get(path + "&receivedTo=" + evidence.FormatTime(minute(5_000))).is(http.StatusOK); len(page["records"].([]any)) != 50 || page["records"].([]any)[0].(map[string]any)["version"] != 5_000.0 {
+		t.Errorf("the first page of what was received before the 5,000th minute: %v", page)
+	}
+}
+
+// TestReservationsOfACompany: what is pending, expired and released, page by page, and who may release it.
+func TestReservationsOfACompany(t *testing.T) {
+	s := open(t, options{})
+	s.hold()
+	var ids []any
+	reserve := func(document string) string {
+		s.skew.Add(int64(time.Second))
+		id := s.reserved(document, 1)
+		ids = append(ids, id)
+		return id
+	}
+	for i := range 5 {
+		reserve(fmt.Sprint("expired-", i))
+	}
+	expired := slices.Clone(ids)
+	s.skew.Add(int64(8 * 24 * time.Hour))
+	for i := range 5 {
+		reserve(fmt.Sprint("pending-", i))
+	}
+	pending := slices.Clone(ids[5:])
+	company := s.Company(t, s.org, "company-2")
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
+	elsewhere := s.post(integrity+"/reservations", version("d", 1).with(body{"companyReference": "company-2"})).is(http.StatusCreated)["publicId"].(string)
+	path := integrity + "/reservations?companyReference=company-1"
+	list := func(filters string) []map[string]any {
+		t.Helper()
+		all, _ := s.pages(path+"&limit=2"+filters, "reservations", nil)
+		return all
+	}
+	equal(t, "all", column(list(""), "publicId"), ids)
+	equal(t, "expired", column(list("&status=expired"), "publicId"), expired)
+	equal(t, "pending", column(list("&status=pending"), "publicId"), pending)
+	theirs, _ := s.pages(integrity+"/reservations?companyReference=company-2", "reservations", nil)
+	equal(t, "of another company", column(theirs, "publicId"), []any{elsewhere})
+
+	release := func(id, key string) answer {
+		t.Helper()
+		return s.send(http.MethodDelete, integrity+"/reservations/"+id, key, nil)
+	}
+	before := s.sequence()
+	id := pending[0].(string)
+	entry := list("&status=pending")[0]
+	s.skew.Add(int64(time.Second))
+	released := release(id, s.org.Secret).is(http.StatusOK)
+	entry["status"], entry["expiresAt"], entry["replayed"] = "released", evidence.FormatTime(s.Now().Truncate(time.Microsecond)), false
+	equal(t, "released", released, entry)
+	released["replayed"] = true
+	equal(t, "released again", release(id, s.org.Secret).is(http.StatusOK), released)
+	old := release(expired[0].(string), s.org.Secret).is(http.StatusOK)
+	equal(t, "an expired one", []any{old["status"], old["replayed"]}, []any{"expired", true})
+	if n := s.sequence() - before; n != 1 {
+		t.Errorf("%d events of one release", n)
+	}
+	equal(t, "still expired", len(list("&status=expired")), 5)
+	equal(t, "the released", column(list("&status=released"), "publicId"), []any{id})
+	equal(t, "still pending", column(list("&status=pending"), "publicId"), pending[1:])
+	if got := s.compared(id, "one"); got["result"] != "REGISTRATION_PENDING" {
+		t.Errorf("the page of a released link: %v", got)
+	}
+	history := s.get("/api/v1/audit-events?action=integrity.released").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
+	equal(t, "history", []any{history["target"], history["actor"], history["companyId"]}, []any{
+		map[string]any{"type": "reservation", "id": id}, map[string]any{"type": "key", "id": s.org.Key.ID.String()}, s.org.Company.ID.String()})
+
+	again := s.post(integrity+"/reservations", version("pending-0", 1)).is(http.StatusOK)
+	equal(t, "reserved again", []any{again["publicId"], again["status"]}, []any{id, "pending"})
+	equal(t, "pending again, the last to expire", column(list("&status=pending"), "publicId"), append(pending[1:], id))
+	release(id, s.org.Secret).is(http.StatusOK)
+	registered := s.post(integrity+"/records", declaration("pending-0", 1, "one").with(body{"reservationId": id})).is(http.StatusCreated)
+	equal(t, "registered when released", registered["publicId"], id)
+	release(id, s.org.Secret).refuses(http.StatusConflict, domain.InvalidState)
+	equal(t, "a record is no reservation", len(list("")), 9)
+
+	other := s.Organization(t, 1, domain.InternalPlan)
+	reader, readOnly := s.Key(t, s.org, domain.IntegrityRead)
+	s.Grant(t, s.org, reader.ID, s.org.Company.ID, true)
+	_, foreign := s.limitedKey(new("payroll"), nil, nil)
+	_, ungranted := s.Key(t, s.org, domain.IntegrityWrite, domain.IntegrityRead)
+	mine := pending[1].(string)
+	unknown := s.send(http.MethodDelete, integrity+"/reservations/"+strings.Repeat("a", 26), s.org.Secret, nil, "X-Request-Id", "same")
+	for key, hidden := range map[string]string{other.Secret: mine, ungranted: mine, s.org.Secret: "x"} {
+		a := s.send(http.MethodDelete, integrity+"/reservations/"+hidden, key, nil, "X-Request-Id", "same")
+		a.refuses(http.StatusNotFound, domain.NotFound)
+		equal(t, "as an unknown one", string(a.body), string(unknown.body))
+	}
+	release(mine, readOnly).refuses(http.StatusForbidden, domain.MissingScope)
+	if got := pointers(release(mine, foreign).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/publicId KEY_LIMIT" {
+		t.Errorf("of another source than the key's: %s", got)
+	}
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
+	release(elsewhere, s.org.Secret).refuses(http.StatusNotFound, domain.NotFound)
+	for query, want := range map[string]string{
+		"": "/companyReference REQUIRED",
+		"?companyReference=company-1&status=finalized": "/status FORMAT",
+		"?companyReference=company-1&after=zz":         "/after FORMAT",
+		"?companyReference=company-1&status=pending&after=" + s.get(path + "&limit=1").is(http.StatusOK)["nextCursor"].(string): "/after DIFFERS",
+	} {
+		if got := pointers(s.get(integrity+"/reservations"+query).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	for reference, secret := range map[string]string{"company-2": s.org.Secret, "company-1": ungranted} {
+		s.send(http.MethodGet, integrity+"/reservations?companyReference="+reference, secret, nil).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+	}
+	s.Audit(t)
+
+	// Those of other companies are searched too, in bounds.
+	s.owner(fmt.Sprintf(`INSERT INTO versions (shard, document_id, version, organization_id, public_id, expires_at)
+		SELECT 1, d.document_id, 1 + n, d.organization_id, gen_random_uuid(), timestamptz '2020-01-01' + n / 10 * interval '1 second'
+		FROM documents d CROSS JOIN generate_series(1, 10005) n WHERE d.shard = 1 AND d.company_id = '%x'`, company.ID[:]))
+	if page := s.get(path).is(http.StatusOK); len(page["reservations"].([]any)) != 0 || page["hasMore"] != true {
+		t.Errorf("a page behind 10,005 of another company: %v", page)
+	}
+	found, pages := s.pages(path, "reservations", nil)
+	equal(t, "found on the second page", []any{len(found), pages}, []any{9, 2})
+}

@@ -1,0 +1,215 @@
+package query
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
+)
+
+// ListDepth is the most rows that a page of records or of reservations searches: what can be asked for has no index, which
+// every registration would have to write. So a page may hold fewer than its limit, even none, and others come behind it.
+const ListDepth = 10_000
+
+// Page is a page of such a list.
+type Page[Entry, Place any] struct {
+	Entries []Entry
+	Next    *Place // where the next page begins; nil at the end
+}
+
+// searched is the page that a search of at most ListDepth rows has found: placed entries, one more than limit where there
+// are so many. last finds the place of the last of ListDepth rows, if there are so many; entries behind it, which came
+// between the two questions, are left to the next page.
+func searched[Entry, Place any](found []placed[Entry, Place], limit int, behind func(a, b Place) bool, last func() (Place, bool, error)) (page Page[Entry, Place], err error) {
+	if len(found) > limit {
+		found = found[:limit]
+		page.Next = &found[limit-1].place
+	} else if place, more, err := last(); err != nil {
+		return page, err
+	} else if more {
+		page.Next = &place
+		found = slices.DeleteFunc(found, func(e placed[Entry, Place]) bool { return behind(e.place, place) })
+	}
+	page.Entries = statement.Column(found, func(e placed[Entry, Place]) Entry { return e.entry })
+	return page, nil
+}
+
+// placed is an entry with its place in the order of its list.
+type placed[Entry, Place any] struct {
+	entry Entry
+	place Place
+}
+
+// The rows of a search end at the $5th, which lastRow finds.
+const (
+	firstRows = ` LIMIT $5`
+	lastRow   = ` LIMIT 1 OFFSET $5 - 1`
+)
+
+// RecordQuestion selects records of a company. What is empty selects all.
+type RecordQuestion struct {
+	Company  string
+	Source   string
+	Document string // a reference of the source
+	Status   domain.Status
+	From, To *time.Time // of receivedAt: from From on, before To
+	Before   int64      // where the page begins; 0: with the newest
+	Limit    int
+}
+
+// Where records are searched for, newest first: in a company's feed, whose places are sequences, or in a document, whose
+// places are versions. $3 and $4 bound the place, both exclusive.
+const (
+	feedBackwards = `SELECT sequence AS place, type, document_id, version FROM feed
+		WHERE shard = $1 AND company_id = $2 AND sequence > $3 AND sequence < $4 ORDER BY sequence DESC`
+	documentBackwards = `SELECT version::bigint AS place, NULL::smallint AS type, document_id, version FROM versions
+		WHERE shard = $1 AND document_id = $2 AND version > $3::bigint AND version < $4::bigint ORDER BY version DESC`
+
+	findDocument = `SELECT document_id FROM documents WHERE shard = $1 AND company_id = $2 AND source = $3 AND reference = $4`
+)
+
+// listRecords reads no more rows than the entries that are asked for need.
+func listRecords(rows string) string {
+	return recordColumns + `, w.place
+	FROM (` + rows + firstRows + `) w
+	CROSS JOIN (SELECT $6::text AS reference) c
+	JOIN LATERAL (SELECT source, reference, highest_version FROM documents WHERE shard = $1 AND document_id = w.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at, received_at, revoked_at
+		FROM versions WHERE shard = $1 AND document_id = w.document_id AND version = w.version OFFSET 0) i ON true
+	WHERE coalesce(w.type = $7, true) AND i.record_id IS NOT NULL AND ($8 = '' OR d.source = $8)
+		AND ($9 = '' OR $9 = CASE WHEN i.revoked_at IS NOT NULL THEN 'revoked' WHEN i.version = d.highest_version THEN 'current' ELSE 'superseded' END)
+		AND i.received_at >= coalesce($10::timestamptz, '-infinity') AND i.received_at < coalesce($11::timestamptz, 'infinity')
+	ORDER BY w.place DESC LIMIT $12`
+}
+
+// receivedApart is more than lies between a record's receivedAt and the time of its event: the wait for the ledger, and
+// what the clocks may disagree by.
+const receivedApart = 10 * time.Minute
+
+// Records lists records of a company that the key may use: those of its feed, the last registered first; or the versions
+// of one document, the highest first. What is registered after the first page stays out of the others.
+func (s *Store) Records(ctx context.Context, a domain.Access, q RecordQuestion) (page Page[domain.Record, int64], err error) {
+	company, err := s.grantedCompany(ctx, a, q.Company)
+	if err != nil {
+		return page, err
+	}
+	if q.Before > 0 {
+		a.ReadAfter = nil // a replica might lack what the page before was followed by
+	}
+	return readMuch(ctx, s, a, func(from source) (page Page[domain.Record, int64], err error) {
+		shard, rows, of, low, high := a.Organization.Shard(), feedBackwards, [16]byte(company.ID), int64(0), int64(math.MaxInt64)
+		if q.Document != "" {
+			document, found, err := statement.First(ctx, from, "find a document", pgx.RowTo[domain.DocumentID], findDocument, shard, company.ID, q.Source, q.Document)
+			if err != nil || !found {
+				return page, err
+			}
+			rows, of = documentBackwards, document
+		} else if low, high, err = registeredIn(ctx, from, a.Organization, min(company.Head, from.sequence), q); err != nil {
+			return page, err
+		}
+		if q.Before > 0 {
+			high = min(high, q.Before)
+		}
+		found, err := statement.All(ctx, from, "list records", func(row pgx.CollectableRow) (r placed[domain.Record, int64], err error) {
+			r.entry, err = scanRecordAnd(row, &r.place)
+			return r, err
+		}, listRecords(rows), shard, of, low, high, ListDepth, q.Company, projections.FeedTypeCode(domain.RecordRegistered),
+			q.Source, q.Status, q.From, q.To, q.Limit+1)
+		if err != nil {
+			return page, err
+		}
+		return searched(found, q.Limit, func(a, b int64) bool { return a < b }, func() (int64, bool, error) {
+			return statement.First(ctx, from, "look how far records were searched", func(row pgx.CollectableRow) (place int64, err error) {
+				return place, row.Scan(&place, nil, nil, nil)
+			}, rows+lastRow, shard, of, low, high, ListDepth)
+		})
+	})
+}
+
+// registeredIn bounds the sequences, both exclusive, between which the records of an interval were registered, up to head.
+// Times follow the sequences but where a clock was reset.
+func registeredIn(ctx context.Context, from source, o domain.OrganizationID, head int64, q RecordQuestion) (low, high int64, err error) {
+	high = head
+	if q.From != nil {
+		if low, err = findSequence(ctx, from, allBefore, o, head, q.From.Add(-receivedApart)); err != nil {
+			return low, high, err
+		}
+	}
+	if q.To != nil && q.Before == 0 { // where another page ended there is nothing later
+		high, err = findSequence(ctx, from, sequenceAt, o, head, q.To.Add(receivedApart))
+	}
+	return low, high + 1, err
+}
+
+// ReservationQuestion selects versions of a company that were reserved and are not registered.
+type ReservationQuestion struct {
+	Company string
+	Status  domain.ReservationStatus // at Now; empty: any
+	Now     time.Time
+	After   *ReservationPlace
+	Limit   int
+}
+
+// ReservationPlace is a reservation's place in the order of their expiry.
+type ReservationPlace struct {
+	ExpiresAt time.Time
+	PublicID  domain.PublicID
+}
+
+func (p ReservationPlace) compare(other ReservationPlace) int {
+	return cmp.Or(p.ExpiresAt.Compare(other.ExpiresAt), bytes.Compare(p.PublicID[:], other.PublicID[:]))
+}
+
+// reservationsOf are an organization's behind the place $3, $4.
+const reservationsOf = `SELECT expires_at, public_id, document_id, version, released_at FROM versions
+	WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at >= $3 AND (expires_at, public_id) > ($3, $4::uuid)
+	ORDER BY expires_at, public_id`
+
+const listReservations = `SELECT w.expires_at, w.public_id, w.version, d.source, d.reference, coalesce(w.released_at = w.expires_at, false)
+	FROM (` + reservationsOf + firstRows + `) w
+	JOIN LATERAL (SELECT company_id, source, reference FROM documents WHERE shard = $1 AND document_id = w.document_id OFFSET 0) d ON true
+	WHERE d.company_id = $6
+		AND ($7 = '' OR $7 = CASE WHEN w.released_at = w.expires_at THEN 'released' WHEN w.expires_at > $8 THEN 'pending' ELSE 'expired' END)
+	ORDER BY w.expires_at, w.public_id LIMIT $9`
+
+// Reservations lists them in the order of their expiry, the earliest first. One that is renewed between two pages comes
+// again. They have an index, in which no registered version stands.
+func (s *Store) Reservations(ctx context.Context, a domain.Access, q ReservationQuestion) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
+	company, err := s.grantedCompany(ctx, a, q.Company)
+	if err != nil {
+		return page, err
+	}
+	after := ReservationPlace{ExpiresAt: time.Unix(0, 0)}
+	switch {
+	case q.After != nil:
+		after, a.ReadAfter = *q.After, nil
+	case q.Status == domain.ReservationPending:
+		after.ExpiresAt = q.Now
+	}
+	return readMuch(ctx, s, a, func(from source) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
+		rows := []any{a.Organization.Shard(), a.Organization, after.ExpiresAt, after.PublicID, ListDepth}
+		found, err := statement.All(ctx, from, "list reservations", func(row pgx.CollectableRow) (r placed[domain.ReservedVersion, ReservationPlace], err error) {
+			d := domain.Document{}
+			v := domain.Version{Document: &d}
+			err = row.Scan(&v.ExpiresAt, &v.PublicID, &v.Version, &d.Source, &d.Reference, &v.Released)
+			r.entry, r.place = v.Reserved(q.Company, q.Now), ReservationPlace{v.ExpiresAt, v.PublicID}
+			return r, err
+		}, listReservations, append(rows, company.ID, q.Status, q.Now, q.Limit+1)...)
+		if err != nil {
+			return page, err
+		}
+		return searched(found, q.Limit, func(a, b ReservationPlace) bool { return a.compare(b) > 0 }, func() (ReservationPlace, bool, error) {
+			return statement.First(ctx, from, "look how far reservations were searched", func(row pgx.CollectableRow) (p ReservationPlace, err error) {
+				return p, row.Scan(&p.ExpiresAt, &p.PublicID, nil, nil, nil)
+			}, reservationsOf+lastRow, rows...)
+		})
+	})
+}
