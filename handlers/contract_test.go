@@ -33,7 +33,7 @@ func (s *service) each(id string, visit func(operation *openapi3.Operation, send
 	p, err := published()
 	check(s.t, err)
 	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py",
-		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x", "{level}", "0", "{n}", "000", "{width}", "1")
+		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x", "{keyId}", "key_x", "{memberId}", "usr_x", "{level}", "0", "{n}", "000", "{width}", "1")
 	for path, item := range p.document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			if method == http.MethodOptions {
@@ -112,7 +112,7 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 			p, err := published()
 			check(t, err)
 			path := pathOf(p.document, o)
-			r := s.request(methodOf(p.document, o), strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
+			r := s.request(methodOf(p.document, o), strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
 			r.ContentLength = -1
 			r.Header.Set("Content-Type", "application/json")
 			if upload {
@@ -137,7 +137,7 @@ func TestSlowBodyOfEveryOperation(t *testing.T) {
 		if o.OperationID == "declareReview" {
 			kind = "multipart/form-data; boundary=x"
 		}
-		path := strings.NewReplacer("{publicId}", "x", "{id}", "x", "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x").Replace(pathOf(p.document, o))
+		path := strings.NewReplacer("{publicId}", "x", "{id}", "x", "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x").Replace(pathOf(p.document, o))
 		slow(s, methodOf(p.document, o), path, kind, "Content-Length: 100\r\n\r\n{")
 	})
 	slow(s, http.MethodPost, certificationAction+"/artifacts", "multipart/form-data; boundary=x", "Content-Length: 100\r\n\r\n--x\r\n")
@@ -376,7 +376,7 @@ func TestCORS(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	p, err := published()
 	check(t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{level}", "0", "{n}", "000", "{width}", "1")
+	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x", "{level}", "0", "{n}", "000", "{width}", "1")
 	for path, item := range p.document.Paths.Map() {
 		a := s.send(http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example", "Access-Control-Request-Method", "GET")
 		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")
