@@ -233,7 +233,7 @@ func (c *CreateKey) grants(s *State) (drafts []Draft, err error) {
 		company := s.CompanyByReference(c.Organization, reference)
 		if company == nil {
 			fields = append(fields, FieldError{
-				Pointer: fmt.Sprintf("/companies/%d", i), Code: "UNKNOWN", Message: fmt.Sprintf("must be a company of the organization; there is none with the reference %q", reference),
+				Pointer: fmt.Sprintf("/companies/%d", i), Code: "UNKNOWN", Message: fmt.Sprintf("must be the reference of a company of the organization; no company has %q", reference),
 			})
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func (s *service) each(id string, visit func(operation *openapi3.Operation, send
 	p, err := published()
 	check(s.t, err)
 	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py",
-		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x", "{level}", "0", "{n}", "000", "{width}", "1")
+		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x", "{keyId}", "key_x", "{memberId}", "usr_x", "{level}", "0", "{n}", "000", "{width}", "1")
 	for path, item := range p.document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			if method == http.MethodOptions {
@@ -71,11 +72,13 @@ func answers(operation *openapi3.Operation, status int, code domain.Code) bool {
 
 // Every operation gives every refusal that does not depend on what it does.
 func TestRefusalsOfEveryOperation(t *testing.T) {
-	s := open(t, options{})
+	s := open(t, options{config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
+	addresses := 0 // an address has 60 answers 401 a minute, and there are more operations
 	id := s.registered("a", 1, "one")
 	_, metrics := s.Key(t, s.org, domain.MetricsRead)
 	_, analyses := s.Key(t, s.org, domain.AnalysesRead)
 	s.each(id, func(o *openapi3.Operation, send func(string, any, ...string) answer) {
+		addresses++
 		weak, tooLarge := metrics, 8<<10+1
 		switch o.OperationID {
 		case "registerBatch", "registerArtifact", "registerVersion":
@@ -93,7 +96,7 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 			body   any
 			header []string
 		}{
-			{401, domain.InvalidKey, "", nil, nil},
+			{401, domain.InvalidKey, "", nil, []string{"X-Forwarded-For", fmt.Sprintf("192.0.2.%d", addresses)}},
 			{403, domain.MissingScope, weak, nil, nil},
 			{406, domain.NotAcceptable, s.org.Secret, nil, []string{"Accept", "text/html"}},
 			{415, domain.UnsupportedMediaType, s.org.Secret, nil, []string{"Content-Type", "text/plain"}},
@@ -112,7 +115,7 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 			p, err := published()
 			check(t, err)
 			path := pathOf(p.document, o)
-			r := s.request(methodOf(p.document, o), strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
+			r := s.request(methodOf(p.document, o), strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
 			r.ContentLength = -1
 			r.Header.Set("Content-Type", "application/json")
 			if upload {
@@ -137,7 +140,7 @@ func TestSlowBodyOfEveryOperation(t *testing.T) {
 		if o.OperationID == "declareReview" {
 			kind = "multipart/form-data; boundary=x"
 		}
-		path := strings.NewReplacer("{publicId}", "x", "{id}", "x", "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x").Replace(pathOf(p.document, o))
+		path := strings.NewReplacer("{publicId}", "x", "{id}", "x", "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x").Replace(pathOf(p.document, o))
 		slow(s, methodOf(p.document, o), path, kind, "Content-Length: 100\r\n\r\n{")
 	})
 	slow(s, http.MethodPost, certificationAction+"/artifacts", "multipart/form-data; boundary=x", "Content-Length: 100\r\n\r\n--x\r\n")
@@ -376,7 +379,7 @@ func TestCORS(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	p, err := published()
 	check(t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{level}", "0", "{n}", "000", "{width}", "1")
+	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{keyId}", "x", "{memberId}", "x", "{level}", "0", "{n}", "000", "{width}", "1")
 	for path, item := range p.document.Paths.Map() {
 		a := s.send(http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example", "Access-Control-Request-Method", "GET")
 		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")

@@ -28,7 +28,7 @@ const unknownRoute = "unknown"
 
 // endpoints are all that the service answers. Of two that match a path, the first answers.
 func (s *server) endpoints() []endpoint {
-	return slices.Concat(s.integrityEndpoints(), s.publicEndpoints(), s.certificationEndpoints(), s.accountEndpoints(), s.oauthEndpoints(), s.siteEndpoints())
+	return slices.Concat(s.integrityEndpoints(), s.publicEndpoints(), s.certificationEndpoints(), s.accountEndpoints(), s.organizationEndpoints(), s.oauthEndpoints(), s.siteEndpoints())
 }
 
 // integrityEndpoints are those of hash-only registration.
@@ -119,6 +119,27 @@ func (s *server) accountEndpoints() []endpoint {
 		{get, "/api/v1/usage", s.accountUsage, policy{scope: anyScope, keyLimit: "usage", noQuery: true}},
 		{get, "/api/v1/me", s.me, policy{scope: anyScope, monthly: true, noQuery: true}},
 		{post, ordinaryMCPRoute, s.speak(s.ordinaryMCP()), policy{caller: withKeyOrToken, body: bodyMessage}},
+	}
+}
+
+// organizationEndpoints are of the organization's own administration. None takes a request of the month: an owner must be
+// able to revoke a leaked key in a month that is used up.
+func (s *server) organizationEndpoints() []endpoint {
+	const organization = "/api/v1/organization"
+	write := policy{scope: domain.OrganizationAdmin, body: bodyRequired}
+	read := policy{scope: domain.OrganizationAdmin, noQuery: true}
+	return []endpoint{
+		{get, organization, s.organization, policy{scope: anyScope, noQuery: true}},
+		{get, organization + "/keys", s.listKeys, policy{scope: domain.OrganizationAdmin}},
+		{post, organization + "/keys", posted(readNewKey, s.createKey), write},
+		{get, organization + "/keys/{keyId}", s.key, read},
+		{http.MethodPatch, organization + "/keys/{keyId}", s.updateKey, write},
+		{http.MethodDelete, organization + "/keys/{keyId}", s.revokeKey, read},
+		{post, organization + "/keys/{keyId}/rotate", s.rotateKey, policy{scope: domain.OrganizationAdmin, body: bodyOptional}},
+		{get, organization + "/members", s.listMembers, policy{scope: domain.OrganizationAdmin}},
+		{post, organization + "/members", posted(readInvitation, s.inviteMember), write},
+		{http.MethodPatch, organization + "/members/{memberId}", s.updateMember, write},
+		{http.MethodDelete, organization + "/members/{memberId}", s.endMember, read},
 	}
 }
 

@@ -79,8 +79,10 @@ type Config struct {
 	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as
 	// often as anybody likes, so it must remember. Nil means nothing is asked.
 	Ready func(context.Context) error
-	// SecretKey seals webhook secrets. Nil: none can be made.
+	// SecretKey seals webhook secrets, and the codes of invitations for the queue of mails. Nil: no webhook can be made.
 	SecretKey *domain.SecretKey
+	// MailsInvitations says that invitations are mailed, where SecretKey is there too; otherwise they are answered.
+	MailsInvitations bool
 	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: keys only.
 	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.

@@ -56,12 +56,12 @@ func TestGoClient(t *testing.T) {
 	wantCode("without a grant", err, domain.CompanyNotAuthorized)
 	granted, err := admin.GrantKey(ctx, created.ID, "key_"+access.Keys.Worker[3:29], true)
 	check(err)
-	companies, err := worker.Companies(ctx, false, "")
+	companies, err := worker.Companies(ctx, client.CompaniesQuery{}, "")
 	check(err)
 	if !granted.Enabled || len(companies.Companies) != 2 {
 		t.Errorf("granted: %+v, companies: %+v", granted, companies)
 	}
-	all, err := admin.Companies(ctx, true, "")
+	all, err := admin.Companies(ctx, client.CompaniesQuery{All: true, Status: domain.CompanyActive}, "")
 	check(err)
 	if len(all.Companies) != 2 || all.HasMore {
 		t.Errorf("all companies: %+v", all)
@@ -144,6 +144,21 @@ func TestGoClient(t *testing.T) {
 	wantCode("the worker's key revokes", err, domain.MissingScope)
 	_, err = admin.GrantKey(ctx, created.ID, "key_"+access.Keys.Admin[3:29], true)
 	check(err)
+	if access, err := admin.CompanyAccess(ctx, created.ID, ""); err != nil || len(access.Access) != 2 || access.HasMore || !access.Access[0].Enabled {
+		t.Errorf("who may use the company: %+v, %v", access, err)
+	}
+	if told, err := admin.CompanyWebhooks(ctx, created.ID, ""); err != nil || len(told.Webhooks) != 1 || told.Webhooks[0].WebhookID != webhook {
+		t.Errorf("who hears of the company: %+v, %v", told, err)
+	}
+	closed, err := admin.SetCompanyStatus(ctx, created.ID, domain.CompanyClosedStatus)
+	check(err)
+	third := declaration
+	third.Version = 3
+	_, err = worker.Register(ctx, third)
+	wantCode("a closed company", err, domain.CompanyClosed)
+	if open, err := admin.SetCompanyStatus(ctx, created.ID, domain.CompanyActive); err != nil || open.ClosedAt != nil || closed.ClosedAt == nil {
+		t.Errorf("closed %+v, opened %+v, %v", closed, open, err)
+	}
 	withdrawn, err := admin.Revoke(ctx, found.PublicID, "only a test")
 	check(err)
 	if withdrawn.Status != domain.StatusRevoked || withdrawn.RevokedAt == nil || withdrawn.Replayed {

@@ -88,15 +88,18 @@ func (c *Client) Record(ctx context.Context, publicID string) (wire.Record, erro
 
 // RecordsQuery says which records are listed; an empty member does not limit. A SHA256 stands alone.
 type RecordsQuery struct {
-	SHA256 string // 64 hexadecimal characters
+	SHA256                                      string // 64 hexadecimal characters
+	CompanyReference, Source, DocumentReference string // without SHA256 the company is required
+	Status                                      domain.Status
+	ReceivedFrom, ReceivedTo                    string // RFC 3339
 }
 
 // Records reads a page of records, the newest first, in companies granted to the key. after is the NextCursor of the page
 // before, or empty.
 func (c *Client) Records(ctx context.Context, of RecordsQuery, after string) (wire.Records, error) {
-	query := page(after)
-	query.Set("sha256", of.SHA256)
-	return get[wire.Records](ctx, c, "/api/v1/integrity/records", query)
+	return get[wire.Records](ctx, c, "/api/v1/integrity/records", page(after,
+		"sha256", of.SHA256, "companyReference", of.CompanyReference, "source", of.Source, "documentReference", of.DocumentReference,
+		"status", string(of.Status), "receivedFrom", of.ReceivedFrom, "receivedTo", of.ReceivedTo))
 }
 
 // Evidence is the raw signed export of a record, with references and a dated observation of its state. Keep the bytes

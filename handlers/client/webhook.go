@@ -34,10 +34,7 @@ func (c *Client) TestWebhook(ctx context.Context, webhookID string) (wire.Delive
 // after is the NextCursor of the page before, or empty.
 func (c *Client) Deliveries(ctx context.Context, webhookID, status, after string) (wire.Deliveries, error) {
 	a := askWebhook(http.MethodGet, webhookID, "/deliveries")
-	a.query = page(after)
-	if status != "" {
-		a.query.Set("status", status)
-	}
+	a.query = page(after, "status", status)
 	return read[wire.Deliveries](ctx, c, a)
 }
 

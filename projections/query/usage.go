@@ -95,6 +95,31 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 	return u, err
 }
 
+// MonthlyLimits are all the allowances of a month with what was used of them.
+type MonthlyLimits struct {
+	Versions, Requests, Registrations, WebhookAttempts domain.Usage
+}
+
+const findMonthlyUse = `SELECT
+		coalesce((SELECT used FROM usage WHERE shard = $1 AND organization_id = $2 AND period = $3 AND company_id = '00000000-0000-0000-0000-000000000000'), 0),
+		coalesce((SELECT used FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = $3), 0),
+		coalesce((SELECT used FROM artifact_usage WHERE shard = $1 AND organization_id = $2 AND period = $3), 0),
+		coalesce((SELECT used FROM webhook_usage WHERE shard = $1 AND organization_id = $2 AND period = $3), 0)
+	FROM organization_state WHERE shard = $1 AND organization_id = $2`
+
+// MonthlyLimits reads a month; it takes no request of it.
+func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, period domain.Period) (MonthlyLimits, error) {
+	plan := s.Plans.Of(a.Plan, a.Internal)
+	m := MonthlyLimits{
+		Versions: domain.Usage{Period: period, Limit: plan.VersionsPerMonth}, Requests: domain.Usage{Period: period, Limit: plan.RequestsPerMonth},
+		Registrations: domain.Usage{Period: period, Limit: plan.RegistrationsPerMonth}, WebhookAttempts: domain.Usage{Period: period, Limit: plan.WebhookAttemptsPerMonth},
+	}
+	_, _, err := statement.First(ctx, s.Pool, "read the month's use", func(row pgx.CollectableRow) (struct{}, error) {
+		return struct{}{}, row.Scan(&m.Versions.Used, &m.Requests.Used, &m.Registrations.Used, &m.WebhookAttempts.Used)
+	}, findMonthlyUse, a.Organization.Shard(), a.Organization, int32(period))
+	return m, err
+}
+
 // errNoOrganization is a fault of the database: whoever asks has authenticated as the organization.
 var errNoOrganization = errors.New("the organization does not exist")
 

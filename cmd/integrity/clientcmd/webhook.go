@@ -64,7 +64,7 @@ func companyIDs(ctx context.Context, service *client.Client, references []string
 	}
 	found := map[string]string{}
 	for after := new(""); after != nil; {
-		page, err := service.Companies(ctx, true, *after)
+		page, err := service.Companies(ctx, client.CompaniesQuery{All: true}, *after)
 		if err != nil {
 			return nil, refusal(err)
 		}

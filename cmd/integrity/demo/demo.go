@@ -136,7 +136,7 @@ func (s *Demo) demoWorks(ctx context.Context, access Access) bool {
 		if err != nil {
 			return false
 		}
-		page, err := api.Companies(ctx, false, "")
+		page, err := api.Companies(ctx, client.CompaniesQuery{}, "")
 		api.Close()
 		if err != nil || !slices.ContainsFunc(page.Companies, func(c wire.Company) bool { return c.Reference == access.CompanyReference }) {
 			return false

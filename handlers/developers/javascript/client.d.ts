@@ -77,6 +77,20 @@ export interface WebhookAccess {
   updatedAt: string;
 }
 
+/** A page of the keys that may use a company, and of those that no longer may. */
+export interface KeysAccess {
+  access: Access[];
+  nextCursor: string | null;
+  hasMore: boolean;
+}
+
+/** A page of the destinations that hear of a company, and of those that no longer do. */
+export interface WebhooksAccess {
+  webhooks: WebhookAccess[];
+  nextCursor: string | null;
+  hasMore: boolean;
+}
+
 export interface Reservation {
   publicId: string;
   verificationUrl: string;
@@ -157,6 +171,20 @@ export interface BatchItem {
 export interface BatchResult {
   results: BatchItem[];
 }
+
+/** Which records are listed. */
+export type RecordsQuery = { limit?: number } & (
+  | { sha256: string }
+  | {
+      companyReference: string;
+      source?: string;
+      documentReference?: string;
+      status?: RecordStatus;
+      /** ISO 8601, the first moment of receivedAt. */
+      receivedFrom?: string;
+      receivedTo?: string;
+    }
+);
 
 export interface Records {
   records: Record[];
@@ -352,8 +380,16 @@ export class Client {
   /** Scope integrity:admin. Creating grants nothing, not even to this key. */
   createCompany(of: { reference: string }, options?: CallOptions): Promise<CreatedCompany>;
   /** Scope integrity:read: the companies granted to this key; `all` needs integrity:admin. */
-  companiesPage(of?: { all?: boolean; limit?: number; after?: string }, options?: CallOptions): Promise<Companies>;
-  companies(of?: { all?: boolean; limit?: number }, options?: CallOptions): AsyncGenerator<Companies, void, void>;
+  companiesPage(of?: { all?: boolean; status?: Company["status"]; limit?: number; after?: string }, options?: CallOptions): Promise<Companies>;
+  companies(of?: { all?: boolean; status?: Company["status"]; limit?: number }, options?: CallOptions): AsyncGenerator<Companies, void, void>;
+  /** Scope integrity:admin. A closed company takes no new reservation or registration; everything else of it goes on. */
+  setCompanyStatus(of: { companyId: string; status: Company["status"] }, options?: CallOptions): Promise<Company>;
+  /** Scope integrity:admin: the keys that may use the company, and those that no longer may. */
+  companyAccessPage(of: { companyId: string; limit?: number; after?: string }, options?: CallOptions): Promise<KeysAccess>;
+  companyAccess(of: { companyId: string; limit?: number }, options?: CallOptions): AsyncGenerator<KeysAccess, void, void>;
+  /** The same for webhook destinations. */
+  companyWebhooksPage(of: { companyId: string; limit?: number; after?: string }, options?: CallOptions): Promise<WebhooksAccess>;
+  companyWebhooks(of: { companyId: string; limit?: number }, options?: CallOptions): AsyncGenerator<WebhooksAccess, void, void>;
   /** Scope integrity:admin. `enabled: false` takes the grant away. */
   grantKey(of: { companyId: string; keyId: string; enabled?: boolean }, options?: CallOptions): Promise<Access>;
   grantWebhook(of: { companyId: string; webhookId: string; enabled?: boolean }, options?: CallOptions): Promise<WebhookAccess>;
@@ -366,11 +402,11 @@ export class Client {
   registerBatch(of: { declarations: Declaration[] }, options?: CallOptions): Promise<BatchResult>;
 
   /** Scope integrity:read. RECORD_NOT_FOUND where nothing is registered. */
-  lookup(of: ReservationRequest, options?: CallOptions): Promise<Record>;
+  lookup(of: ReservationRequest | { publicId: string }, options?: CallOptions): Promise<Record>;
   record(of: { publicId: string }, options?: CallOptions): Promise<Record>;
-  /** The records of a hash, newest first. */
-  recordsPage(of: { sha256: string; limit?: number; after?: string }, options?: CallOptions): Promise<Records>;
-  records(of: { sha256: string; limit?: number }, options?: CallOptions): AsyncGenerator<Records, void, void>;
+  /** The records of a hash, or those of a company, newest first. */
+  recordsPage(of: RecordsQuery & { after?: string }, options?: CallOptions): Promise<Records>;
+  records(of: RecordsQuery, options?: CallOptions): AsyncGenerator<Records, void, void>;
   /** The signed export, with references and a dated observation of the state. */
   evidence(of: { publicId: string; at?: undefined }, options?: CallOptions): Promise<Evidence & { statusObservation: Signed }>;
   /** The same with the state as of `at` instead: an RFC 3339 time at least a minute ago, or a sequence. */

@@ -126,12 +126,32 @@ export class Client {
     return this.#integrity("POST", "/companies", { body: { reference }, writes: true }, options);
   }
 
-  async companiesPage({ all, limit, after } = {}, options) {
-    return this.#integrity("GET", "/companies", { query: { all, limit, after } }, options);
+  async companiesPage({ all, status, limit, after } = {}, options) {
+    return this.#integrity("GET", "/companies", { query: { all, status, limit, after } }, options);
   }
 
-  companies({ all, limit } = {}, options) {
-    return pages((after) => this.companiesPage({ all, limit, after }, options));
+  companies({ all, status, limit } = {}, options) {
+    return pages((after) => this.companiesPage({ all, status, limit, after }, options));
+  }
+
+  async setCompanyStatus({ companyId, status }, options) {
+    return this.#integrity("PATCH", `/companies/${segment("companyId", companyId)}`, { body: { status }, writes: true }, options);
+  }
+
+  async companyAccessPage({ companyId, limit, after }, options) {
+    return this.#integrity("GET", `/companies/${segment("companyId", companyId)}/access`, { query: { limit, after } }, options);
+  }
+
+  companyAccess({ companyId, limit }, options) {
+    return pages((after) => this.companyAccessPage({ companyId, limit, after }, options));
+  }
+
+  async companyWebhooksPage({ companyId, limit, after }, options) {
+    return this.#integrity("GET", `/companies/${segment("companyId", companyId)}/webhooks`, { query: { limit, after } }, options);
+  }
+
+  companyWebhooks({ companyId, limit }, options) {
+    return pages((after) => this.companyWebhooksPage({ companyId, limit, after }, options));
   }
 
   async grantKey({ companyId, keyId, enabled = true }, options) {
@@ -157,20 +177,21 @@ export class Client {
     return this.#integrity("POST", "/records/batch", { body: { declarations }, writes: true }, options);
   }
 
-  async lookup({ companyReference, source, documentReference, version }, options) {
-    return this.#integrity("GET", "/lookup", { query: { companyReference, source, documentReference, version } }, options);
+  async lookup({ publicId, companyReference, source, documentReference, version }, options) {
+    return this.#integrity("GET", "/lookup", { query: { publicId, companyReference, source, documentReference, version } }, options);
   }
 
   async record({ publicId }, options) {
     return this.#integrity("GET", `/records/${segment("publicId", publicId)}`, {}, options);
   }
 
-  async recordsPage({ sha256, limit, after }, options) {
-    return this.#integrity("GET", "/records", { query: { sha256, limit, after } }, options);
+  async recordsPage({ sha256, companyReference, source, documentReference, status, receivedFrom, receivedTo, limit, after }, options) {
+    const query = { sha256, companyReference, source, documentReference, status, receivedFrom, receivedTo, limit, after };
+    return this.#integrity("GET", "/records", { query }, options);
   }
 
-  records({ sha256, limit }, options) {
-    return pages((after) => this.recordsPage({ sha256, limit, after }, options));
+  records(of, options) {
+    return pages((after) => this.recordsPage({ ...of, after }, options));
   }
 
   async evidence({ publicId, at }, options) {

@@ -151,13 +151,42 @@ class IntegrityClient:
         """
         return await self._data("POST", _INTEGRITY + "/companies", {"reference": reference})
 
-    async def companies_page(self, *, all: bool = False, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
-        """A page of the companies granted to the key; with all, which needs integrity:admin, those of the organization."""
-        return await self._data("GET", _INTEGRITY + "/companies", query={"all": all or None, "limit": limit, "after": after})
+    async def companies_page(self, *, all: bool = False, status: str | None = None, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the companies granted to the key; with all, which needs integrity:admin, those of the organization.
 
-    async def companies(self, *, all: bool = False, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        status is active or closed.
+        """
+        return await self._data("GET", _INTEGRITY + "/companies", query={"all": all or None, "status": status, "limit": limit, "after": after})
+
+    async def companies(self, *, all: bool = False, status: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """The pages of companies_page, to the end."""
-        async for page in _pages(lambda after: self.companies_page(all=all, limit=limit, after=after)):
+        async for page in _pages(lambda after: self.companies_page(all=all, status=status, limit=limit, after=after)):
+            yield page
+
+    async def set_company_status(self, company_id: str, status: str) -> dict[str, Any]:
+        """Makes a company closed, or active again. Needs integrity:admin.
+
+        A closed one takes no new reservation or registration (Refused with code
+        COMPANY_CLOSED); everything else of it goes on, replays too.
+        """
+        return await self._data("PATCH", f"{_INTEGRITY}/companies/{_segment(company_id)}", {"status": status})
+
+    async def company_access_page(self, company_id: str, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the keys that may use a company, and of those that no longer may. Needs integrity:admin."""
+        return await self._data("GET", f"{_INTEGRITY}/companies/{_segment(company_id)}/access", query={"limit": limit, "after": after})
+
+    async def company_access(self, company_id: str, *, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of company_access_page, to the end."""
+        async for page in _pages(lambda after: self.company_access_page(company_id, limit=limit, after=after)):
+            yield page
+
+    async def company_webhooks_page(self, company_id: str, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the destinations that hear of a company, and of those that no longer do. Needs integrity:admin."""
+        return await self._data("GET", f"{_INTEGRITY}/companies/{_segment(company_id)}/webhooks", query={"limit": limit, "after": after})
+
+    async def company_webhooks(self, company_id: str, *, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of company_webhooks_page, to the end."""
+        async for page in _pages(lambda after: self.company_webhooks_page(company_id, limit=limit, after=after)):
             yield page
 
     async def grant_key(self, company_id: str, key_id: str, enabled: bool = True) -> dict[str, Any]:
@@ -205,13 +234,30 @@ class IntegrityClient:
         """The record of a link. Needs integrity:read."""
         return await self._data("GET", f"{_INTEGRITY}/records/{_segment(public_id)}")
 
-    async def records_page(self, *, sha256: str, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
-        """A page of the records of a hash, the newest first, in the companies granted to the key. Needs integrity:read."""
-        return await self._data("GET", _INTEGRITY + "/records", query={"sha256": sha256, "limit": limit, "after": after})
+    async def records_page(
+        self, *, sha256: str | None = None, company_reference: str | None = None, source: str | None = None, document_reference: str | None = None,
+        status: str | None = None, received_from: datetime | None = None, received_to: datetime | None = None,
+        limit: int | None = None, after: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of records, the newest first, in the companies granted to the key. Needs integrity:read.
 
-    async def records(self, *, sha256: str, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        Either those of a sha256, or those of a company, which the others narrow down: status
+        is current, superseded or revoked, and the times, with time zones, are of receivedAt.
+        """
+        return await self._data("GET", _INTEGRITY + "/records", query={
+            "sha256": sha256, "companyReference": company_reference, "source": source, "documentReference": document_reference, "status": status,
+            "receivedFrom": _moment("received_from", received_from), "receivedTo": _moment("received_to", received_to), "limit": limit, "after": after,
+        })
+
+    async def records(
+        self, *, sha256: str | None = None, company_reference: str | None = None, source: str | None = None, document_reference: str | None = None,
+        status: str | None = None, received_from: datetime | None = None, received_to: datetime | None = None, limit: int | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """The pages of records_page, to the end."""
-        async for page in _pages(lambda after: self.records_page(sha256=sha256, limit=limit, after=after)):
+        async for page in _pages(lambda after: self.records_page(
+            sha256=sha256, company_reference=company_reference, source=source, document_reference=document_reference, status=status,
+            received_from=received_from, received_to=received_to, limit=limit, after=after,
+        )):
             yield page
 
     async def evidence(self, public_id: str, *, at: datetime | int | None = None) -> bytes:
@@ -220,9 +266,7 @@ class IntegrityClient:
         With at, a time with a time zone that is at least a minute past or the sequence of an event, it holds the
         state as of then in the place of an observation: history, never the present state.
         """
-        if isinstance(at, datetime) and at.utcoffset() is None:
-            raise ValueError("at must be a time with a time zone")
-        moment = at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z") if isinstance(at, datetime) else at
+        moment = _moment("at", at) if isinstance(at, datetime) else at
         return await self._signed(f"{_INTEGRITY}/records/{_segment(public_id)}/evidence", query={"at": moment})
 
     async def revoke(self, public_id: str, reason: str = "") -> dict[str, Any]:
@@ -434,6 +478,15 @@ async def reconcile_pending(client: IntegrityClient, declaration: Mapping[str, A
         if error.code != "RECORD_NOT_FOUND":
             raise
     return await client.register(declaration)
+
+
+def _moment(name: str, at: datetime | None) -> str | None:
+    """A time as a query says it."""
+    if at is None:
+        return None
+    if at.utcoffset() is None:
+        raise ValueError(f"{name} must be a time with a time zone")
+    return at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def _hash(content: bytes | Path) -> tuple[str, int]:

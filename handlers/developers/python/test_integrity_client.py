@@ -187,6 +187,18 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(ValueError):
                 await anyone.usage()
 
+            closed = await admin.set_company_status(self.company["id"], "closed")
+            self.assertEqual([self.company["id"]], [company["id"] async for page in c.companies(status="closed") for company in page["companies"]])
+            with self.assertRaises(Refused) as refused:
+                await c.register(declaration("closed"))
+            self.assertEqual(("closed", 403, "COMPANY_CLOSED"), (closed["status"], refused.exception.status, refused.exception.code))
+            self.assertIsNone((await admin.set_company_status(self.company["id"], "active"))["closedAt"])
+            access = {entry["keyId"]: entry["enabled"] async for page in admin.company_access(self.company["id"], limit=1) for entry in page["access"]}
+            self.assertEqual({os.environ["ADMIN_ID"]: True, os.environ["WORKER_ID"]: True}, access)
+            await admin.grant_webhook(self.company["id"], os.environ["WEBHOOK_ID"])
+            hears = [entry["webhookId"] async for page in admin.company_webhooks(self.company["id"]) for entry in page["webhooks"] if entry["enabled"]]
+            self.assertEqual([os.environ["WEBHOOK_ID"]], hears)
+
             with self.assertRaises(Refused) as refused:
                 await c.revoke(two["publicId"])
             self.assertEqual("MISSING_SCOPE", refused.exception.code)

@@ -84,6 +84,19 @@ test("an origin system, from the first company to the revocation", async () => {
   }
   assert.deepEqual(units, [1, 2]);
 
+  assert.equal((await worker.lookup({ publicId: record.publicId })).id, record.id);
+  const closed = await owner.setCompanyStatus({ companyId: company.id, status: "closed" });
+  assert.deepEqual([closed.id, closed.status], [company.id, "closed"]);
+  assert.deepEqual((await worker.companiesPage({ status: "closed" })).companies.map((c) => c.reference), ["c-js"]);
+  await refuses(worker.register(await declare("late", { version: 9 })), "COMPANY_CLOSED", 403);
+  assert.equal((await owner.setCompanyStatus({ companyId: company.id, status: "active" })).closedAt, null);
+  const granted = [];
+  for await (const page of owner.companyAccess({ companyId: company.id, limit: 1 })) granted.push(...page.access);
+  assert.deepEqual(granted.map((access) => [access.keyId, access.enabled]), [[setup.workerId, true]]);
+  for await (const page of owner.companyWebhooks({ companyId: company.id })) {
+    assert.deepEqual(page.webhooks.map((access) => [access.webhookId, access.enabled]), [[setup.webhookId, false]]);
+  }
+
   await refuses(worker.revoke({ publicId: record.publicId }), "MISSING_SCOPE", 403);
   await owner.grantKey({ companyId: company.id, keyId: setup.ownerId });
   const revoked = await owner.revoke({ publicId: record.publicId, reason: "withdrawn" });

@@ -1,0 +1,95 @@
+package wire
+
+import "integrityledger/domain"
+
+// FullOrganization is an organization as its keys see it, with what is left of its month.
+type FullOrganization struct {
+	Organization
+	Limits    OrganizationLimits `json:"limits"`
+	CreatedAt string             `json:"createdAt"`
+}
+
+// OrganizationLimits are the allowances of the month.
+type OrganizationLimits struct {
+	Versions        MonthlyLimit `json:"versions"`
+	Requests        MonthlyLimit `json:"requests"`
+	Registrations   MonthlyLimit `json:"registrations"`
+	WebhookAttempts MonthlyLimit `json:"webhookAttempts"`
+}
+
+type MonthlyLimit struct {
+	Quota
+	ResetsAt string `json:"resetsAt"`
+}
+
+// APIKey is an API key as the administration of an organization shows it, never with its secret. Name is null where the key
+// has none or it was erased; LastUsedAt is to the minute, null for never.
+type APIKey struct {
+	ID             string         `json:"id"`
+	Name           *string        `json:"name"`
+	MemberID       string         `json:"memberId"`
+	Scopes         []domain.Scope `json:"scopes"`
+	Source         *string        `json:"source"`
+	Networks       []string       `json:"networks"`
+	MaxVersionStep *int32         `json:"maxVersionStep"`
+	Grants         KeyGrants      `json:"grants"`
+	CreatedBy      *string        `json:"createdBy"`
+	CreatedAt      string         `json:"createdAt"`
+	ExpiresAt      string         `json:"expiresAt"`
+	LastUsedAt     *string        `json:"lastUsedAt"`
+	RevokedAt      *string        `json:"revokedAt"`
+}
+
+// KeyGrants are references of the companies that a key may use, the first ones by when the companies were created.
+type KeyGrants struct {
+	Companies []string `json:"companies"`
+	HasMore   bool     `json:"hasMore"`
+}
+
+type APIKeys struct {
+	Keys       []APIKey `json:"keys"`
+	NextCursor *string  `json:"nextCursor"`
+	HasMore    bool     `json:"hasMore"`
+}
+
+// CreatedAPIKey is a key with its text, which no other answer shows.
+type CreatedAPIKey struct {
+	APIKey
+	Key string `json:"key"`
+}
+
+// RotatedAPIKey is the successor of a key, with what became of the former one.
+type RotatedAPIKey struct {
+	CreatedAPIKey
+	FormerKey APIKey `json:"formerKey"`
+}
+
+// FullMember is a membership. Email is null once erased, InvitationExpiresAt unless the member is invited.
+type FullMember struct {
+	ID                  string              `json:"id"`
+	Email               *string             `json:"email"`
+	Role                domain.Role         `json:"role"`
+	Status              domain.MemberStatus `json:"status"`
+	CreatedAt           string              `json:"createdAt"`
+	InvitationExpiresAt *string             `json:"invitationExpiresAt"`
+}
+
+type Members struct {
+	Members    []FullMember `json:"members"`
+	NextCursor *string      `json:"nextCursor"`
+	HasMore    bool         `json:"hasMore"`
+}
+
+// InvitedMember is an invited member. InvitationURLs is null where the service mails the invitation.
+type InvitedMember struct {
+	FullMember
+	Renewed        bool            `json:"renewed"` // the address was invited before; that link works no more
+	Mailed         bool            `json:"mailed"`
+	InvitationURLs *InvitationURLs `json:"invitationUrls"`
+}
+
+// InvitationURLs are the one link of an invitation, to its page in each language.
+type InvitationURLs struct {
+	ES string `json:"es"`
+	EN string `json:"en"`
+}
