@@ -14,7 +14,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Mail is one message for one person: exactly one of Quota and Webhook is set.
+// Mail is one message for one person: exactly one of Quota, Webhook and SignIn is set.
 type Mail struct {
 	ID           domain.EventID
 	Organization domain.OrganizationID
@@ -23,6 +23,13 @@ type Mail struct {
 	At           time.Time // of the event that it reports
 	Quota        *domain.QuotaWarningReachedBody
 	Webhook      *domain.WebhookDisabledBody
+	SignIn       *SignIn
+}
+
+// SignIn is a link that signs its reader in to the console. It is mailed at once and never queued: it is a secret.
+type SignIn struct {
+	URL   string
+	Until time.Time
 }
 
 // Mailer sends queued mails to the owners and admins that are active at that moment. A mail is sent at least once: if
