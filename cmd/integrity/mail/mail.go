@@ -123,7 +123,9 @@ var templates = sync.OnceValue(func() *template.Template { return template.Must(
 // mailText writes a mail of texts.txt.
 func mailText(m queue.Mail, baseURL string) (subject, body string) {
 	name, data := "disabled", map[string]any{"Organization": m.Organization, "At": evidence.FormatTime(m.At), "BaseURL": baseURL}
-	if q := m.Quota; q != nil {
+	if l := m.SignIn; l != nil {
+		name, data["URL"], data["Until"] = "sign-in", l.URL, evidence.FormatTime(l.Until)
+	} else if q := m.Quota; q != nil {
 		name = "quota"
 		maps.Copy(data, map[string]any{
 			"Allowance": q.Allowance.String(), "Percent": q.Percent, "Period": q.Period, "Used": q.Used, "Limit": q.Limit,

@@ -14,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
@@ -45,7 +46,7 @@ func (a *app) memberCommand() *cobra.Command {
 		a.memberAddCommand(), list(a, "member list", "members", (*query.Store).Members, viewMember), a.memberChangeCommand("member role", nil),
 		a.memberChangeCommand("member disable", new(domain.MemberDisabled)), a.memberChangeCommand("member enable", new(domain.MemberActive)),
 		a.memberChangeCommand("member end", new(domain.MemberEnded)),
-		a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
+		a.memberSignInLinkCommand(), a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
 	)
 }
 
@@ -117,6 +118,41 @@ func (a *app) memberChangeCommand(name string, status *domain.MemberStatus) *cob
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		change := &domain.ChangeMember{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email, Role: role, Status: status}
 		return v.changes(ctx, l, change, func() shown { return viewMember(change.Outcome) })
+	})
+}
+
+// SignInLinkView is a link that signs a member in to the console.
+type SignInLinkView struct {
+	MemberID  string `json:"memberId"`
+	ExpiresAt string `json:"expiresAt"`
+	URL       string `json:"url"` // a path alone where the service's address is not set
+}
+
+func (v SignInLinkView) line() string { return v.URL + "\n" }
+
+func (a *app) memberSignInLinkCommand() *cobra.Command {
+	v, organization := a.organizationVerb("member sign-in-link")
+	v.Long = fmt.Sprintf(v.Long, query.SignInLifetime)
+	config.AddFlags(v.Command, "BASE_URL")
+	member, email := v.member()
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		all, err := l.Store.Members(ctx, *organization)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(m domain.Member) bool {
+			return m.Status == domain.MemberActive && (m.ID == *member || member.IsZero() && strings.EqualFold(m.Email, *email))
+		})
+		if i < 0 {
+			return errors.New("this organization has no such active member")
+		}
+		code, err := l.Store.AddOperatorLink(ctx, *organization, all[i].ID, a.Now())
+		if err != nil {
+			return err
+		}
+		return v.show(SignInLinkView{
+			MemberID: all[i].ID.String(), ExpiresAt: cli.TimeText(a.Now().Add(query.SignInLifetime)), URL: handlers.SignInURL(l.Config.BaseURL, evidence.English, code),
+		})
 	})
 }
 
