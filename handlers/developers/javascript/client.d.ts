@@ -95,9 +95,32 @@ export interface Reservation {
   publicId: string;
   verificationUrl: string;
   expiresAt: string;
-  status: "pending" | "expired" | "finalized";
+  status: "pending" | "expired" | "released" | "finalized";
   replayed: boolean;
   consumption: { applied: 0 };
+}
+
+/** A version that was reserved and is not registered. Of a released one, expiresAt is when it was released. */
+export interface ReservedVersion {
+  publicId: string;
+  verificationUrl: string;
+  companyReference: string;
+  source: string;
+  documentReference: string;
+  version: number;
+  status: "pending" | "expired" | "released";
+  expiresAt: string;
+}
+
+export interface ReleasedReservation extends ReservedVersion {
+  /** True where it had been released before, or had expired. */
+  replayed: boolean;
+}
+
+export interface Reservations {
+  reservations: ReservedVersion[];
+  nextCursor: string | null;
+  hasMore: boolean;
 }
 
 export type RecordStatus = "current" | "superseded" | "revoked";
@@ -180,7 +203,7 @@ export type RecordsQuery = { limit?: number } & (
       source?: string;
       documentReference?: string;
       status?: RecordStatus;
-      /** ISO 8601, the first moment of receivedAt. */
+      /** RFC 3339 times of receivedAt: from the one on, and before the other. */
       receivedFrom?: string;
       receivedTo?: string;
     }
@@ -396,6 +419,11 @@ export class Client {
 
   /** Scope integrity:write. A link to embed before the bytes are final; no evidence of anything. */
   reserve(of: ReservationRequest, options?: CallOptions): Promise<Reservation>;
+  /** Scope integrity:read: versions that were reserved and are not registered. A page may be empty although more follow. */
+  reservationsPage(of: { companyReference: string; status?: ReservedVersion["status"]; limit?: number; after?: string }, options?: CallOptions): Promise<Reservations>;
+  reservations(of: { companyReference: string; status?: ReservedVersion["status"]; limit?: number }, options?: CallOptions): AsyncGenerator<Reservations, void, void>;
+  /** Scope integrity:write. Gives the place of a pending reservation back; its link stays, and reserving again renews it. */
+  releaseReservation(of: { publicId: string }, options?: CallOptions): Promise<ReleasedReservation>;
   /** Scope integrity:write. The same declaration again is a replay and consumes nothing. */
   register(declaration: Declaration, options?: CallOptions): Promise<Registration>;
   /** 1 to 500 declarations, each decided as if sent alone: look at every result. */
@@ -404,7 +432,7 @@ export class Client {
   /** Scope integrity:read. RECORD_NOT_FOUND where nothing is registered. */
   lookup(of: ReservationRequest | { publicId: string }, options?: CallOptions): Promise<Record>;
   record(of: { publicId: string }, options?: CallOptions): Promise<Record>;
-  /** The records of a hash, or those of a company, newest first. */
+  /** The records of a hash, or those of a company, newest first. A page may be empty although more follow. */
   recordsPage(of: RecordsQuery & { after?: string }, options?: CallOptions): Promise<Records>;
   records(of: RecordsQuery, options?: CallOptions): AsyncGenerator<Records, void, void>;
   /** The signed export, with references and a dated observation of the state. */

@@ -169,6 +169,18 @@ export class Client {
     return this.#integrity("POST", "/reservations", { body: { companyReference, source, documentReference, version }, writes: true }, options);
   }
 
+  async reservationsPage({ companyReference, status, limit, after }, options) {
+    return this.#integrity("GET", "/reservations", { query: { companyReference, status, limit, after } }, options);
+  }
+
+  reservations({ companyReference, status, limit }, options) {
+    return pages((after) => this.reservationsPage({ companyReference, status, limit, after }, options));
+  }
+
+  async releaseReservation({ publicId }, options) {
+    return this.#integrity("DELETE", `/reservations/${segment("publicId", publicId)}`, { writes: true }, options);
+  }
+
   async register(declaration, options) {
     return this.#integrity("POST", "/records", { body: declaration, writes: true }, options);
   }

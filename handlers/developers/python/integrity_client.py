@@ -205,6 +205,26 @@ class IntegrityClient:
         """
         return await self._data("POST", _INTEGRITY + "/reservations", dict(zip(_IDENTITY, (company_reference, source, document_reference, version))))
 
+    async def reservations_page(
+        self, company_reference: str, *, status: str | None = None, limit: int | None = None, after: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of a company's versions that were reserved and are not registered, the earliest to expire first.
+
+        status is pending, expired or released. A page may be empty although hasMore is
+        true. Needs integrity:read.
+        """
+        query = {"companyReference": company_reference, "status": status, "limit": limit, "after": after}
+        return await self._data("GET", _INTEGRITY + "/reservations", query=query)
+
+    async def reservations(self, company_reference: str, *, status: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of reservations_page, to the end."""
+        async for page in _pages(lambda after: self.reservations_page(company_reference, status=status, limit=limit, after=after)):
+            yield page
+
+    async def release_reservation(self, public_id: str) -> dict[str, Any]:
+        """Gives the place of a pending reservation back; its link stays, and reserving again renews it. Needs integrity:write."""
+        return await self._data("DELETE", f"{_INTEGRITY}/reservations/{_segment(public_id)}")
+
     async def register(self, declaration: Mapping[str, Any]) -> dict[str, Any]:
         """Registers a version; the same declaration again is a replay and consumes nothing.
 
@@ -242,7 +262,8 @@ class IntegrityClient:
         """A page of records, the newest first, in the companies granted to the key. Needs integrity:read.
 
         Either those of a sha256, or those of a company, which the others narrow down: status
-        is current, superseded or revoked, and the times, with time zones, are of receivedAt.
+        is current, superseded or revoked; the times, with time zones, are of receivedAt: from
+        the one on, and before the other. A page may be empty although hasMore is true.
         """
         return await self._data("GET", _INTEGRITY + "/records", query={
             "sha256": sha256, "companyReference": company_reference, "source": source, "documentReference": document_reference, "status": status,

@@ -174,6 +174,21 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             companies = [company["reference"] async for page in c.companies() for company in page["companies"]]
             self.assertIn("c-python", companies)
 
+            listed = [r["version"] async for page in c.records(
+                company_reference="c-python", source="erp", document_reference="batch", received_from=datetime.now(timezone.utc) - timedelta(hours=1), limit=1,
+            ) for r in page["records"]]
+            self.assertEqual([2, 1], listed)
+            past = datetime(2020, 1, 1, tzinfo=timezone.utc)
+            page = await c.records_page(company_reference="c-python", status="current", received_from=past, received_to=past + timedelta(days=1))
+            self.assertEqual([], page["records"])
+            with self.assertRaises(ValueError):
+                await c.records_page(company_reference="c-python", received_to=datetime(2026, 1, 1))
+            unused = await c.reserve("c-python", "erp", "unused", 1)
+            pending = [r["publicId"] async for page in c.reservations("c-python", status="pending") for r in page["reservations"]]
+            self.assertIn(unused["publicId"], pending)
+            self.assertEqual("released", (await c.release_reservation(unused["publicId"]))["status"])
+            self.assertTrue((await c.release_reservation(unused["publicId"]))["replayed"])
+
             self.assertEqual("MATCH_HISTORICAL", (await anyone.compare(one["publicId"], one["sha256"]))["result"])
             matched = await anyone.compare_bytes(two["publicId"], content)
             self.assertEqual(("MATCH_CURRENT", True), (matched["result"], matched["verified"]))

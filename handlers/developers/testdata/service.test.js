@@ -68,6 +68,19 @@ test("an origin system, from the first company to the revocation", async () => {
   });
   assert.deepEqual(results.map((r) => [r.status, r.data?.version ?? r.error.code]), [[201, 2], [422, "INVALID_DATA"]]);
 
+  const versions = { companyReference: "c-js", source: "erp", documentReference: "d-1", limit: 1 };
+  const listed = [];
+  for await (const page of worker.records({ ...versions, receivedFrom: record.receivedAt })) listed.push(...page.records.map((r) => r.version));
+  assert.deepEqual(listed, [2, 1]);
+  assert.deepEqual((await worker.recordsPage({ companyReference: "c-js", status: "current" })).records.map((r) => r.version), [2]);
+  const unused = await worker.reserve({ ...identity, documentReference: "d-2" });
+  const pending = [];
+  for await (const page of worker.reservations({ companyReference: "c-js", status: "pending" })) pending.push(...page.reservations);
+  assert.deepEqual(pending.map((r) => [r.publicId, r.documentReference]), [[unused.publicId, "d-2"]]);
+  const released = await worker.releaseReservation({ publicId: unused.publicId });
+  assert.deepEqual([released.status, released.replayed], ["released", false]);
+  assert.equal((await worker.releaseReservation({ publicId: unused.publicId })).replayed, true);
+
   const evidence = await worker.evidence({ publicId: record.publicId });
   assert.deepEqual([evidence.contract, evidence.references.documentReference], ["integrity-evidence-v1", "d-1"]);
   assert.equal(JSON.parse(evidence.statusObservation.payload).status, "superseded");
