@@ -191,6 +191,15 @@ func TestGoClient(t *testing.T) {
 	if strings.Join(types, " ") != "registered registered superseded revoked" {
 		t.Errorf("feed: %v", types)
 	}
+	organization, err := worker.Organization(ctx)
+	check(err)
+	if organization.ID != access.OrganizationID || organization.Limits.Versions.Used != 3 || organization.Limits.Versions.ResetsAt == "" {
+		t.Errorf("organization: %+v", organization)
+	}
+	_, err = worker.APIKeys(ctx, "")
+	wantCode("a worker's key lists keys", err, domain.MissingScope)
+	_, err = worker.InviteMember(ctx, "new@example.org", domain.Viewer)
+	wantCode("a worker's key invites", err, domain.MissingScope)
 	lookupCommands(t, s, access, found)
 	webhookCommands(t, s, access)
 }

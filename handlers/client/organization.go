@@ -51,7 +51,7 @@ func (c *Client) RevokeAPIKey(ctx context.Context, keyID string) (wire.APIKey, e
 }
 
 // RotateAPIKey makes a successor with the same member, scopes and limits; its text is in this answer only.
-func (c *Client) RotateAPIKey(ctx context.Context, keyID string, r wire.RotateAPIKeyRequest) (wire.RotatedAPIKey, error) {
+func (c *Client) RotateAPIKey(ctx context.Context, keyID string, r wire.APIKeyRotation) (wire.RotatedAPIKey, error) {
 	a := askAPIKey(http.MethodPost, keyID, "/rotate")
 	a.document = r
 	answer, err := read[wire.RotatedAPIKey](ctx, c, a)
@@ -76,7 +76,7 @@ func (c *Client) Members(ctx context.Context, after string) (wire.Members, error
 // InviteMember invites an address; again, it makes another link, and the former one works no more. Where the service
 // sends no mail, the link is in this answer only.
 func (c *Client) InviteMember(ctx context.Context, email string, role domain.Role) (wire.InvitedMember, error) {
-	answer, err := post[wire.InvitedMember](ctx, c, membersPath, wire.InvitationRequest{Email: email, Role: role})
+	answer, err := post[wire.InvitedMember](ctx, c, membersPath, wire.Invitation{Email: email, Role: role})
 	return about(answer, err, answer.ID != "")
 }
 

@@ -111,14 +111,14 @@ type APIKeyChange struct {
 	ExpiresAt string `json:"expiresAt,omitempty"`
 }
 
-// RotateAPIKeyRequest makes the successor of a key. A nil OverlapSeconds is a day.
-type RotateAPIKeyRequest struct {
+// APIKeyRotation makes the successor of a key. A nil OverlapSeconds is a day.
+type APIKeyRotation struct {
 	OverlapSeconds *int64 `json:"overlapSeconds,omitempty"`
 	CopyGrants     bool   `json:"copyGrants,omitempty"`
 	ExpiresAt      string `json:"expiresAt,omitempty"`
 }
 
-type InvitationRequest struct {
+type Invitation struct {
 	Email string      `json:"email"`
 	Role  domain.Role `json:"role"`
 }

@@ -281,7 +281,7 @@ func (a *app) apikeyRotateCommand() *cobra.Command {
 		return v.print(RotationView{successor, former}, successor.line()+"former key: "+former.line()+grants+text+"\n")
 	}
 	v.ask = func(ctx context.Context, service *client.Client) error {
-		made, err := service.RotateAPIKey(ctx, v.args[0], wire.RotateAPIKeyRequest{
+		made, err := service.RotateAPIKey(ctx, v.args[0], wire.APIKeyRotation{
 			OverlapSeconds: new(int64(rotate.Overlap / time.Second)), CopyGrants: rotate.CopyGrants, ExpiresAt: v.end(rotate.Lifetime),
 		})
 		if err != nil {
