@@ -121,7 +121,7 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"versions":       {listRecords(documentBackwards), "versions_pkey"},
 		"versions_end":   {documentBackwards + lastRow, "versions_pkey"},
 		"reserved":       {listReservations, "versions_pending"},
-		"reserved_end":   {reservationsOf + lastRow, "versions_pending"},
+		"reserved_end":   {lastReservation, "versions_pending"},
 		"never":          {auditRange + " AND request_id = $8" + auditOrder, "events_target"},
 	} {
 		plan := pgtest.Explain(t, pool, name, c.query)
