@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/queue"
 )
@@ -74,7 +74,7 @@ func (s *service) flushKeyUses(ctx context.Context) {
 
 func (s *service) warnOfKeys(ctx context.Context) {
 	now := s.Now()
-	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(operator.KeyWarning))
+	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(domain.KeyWarning))
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
