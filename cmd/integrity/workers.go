@@ -27,7 +27,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 		}
 	}
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, Observe: s.metrics.Mail,
+		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
 	})
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup

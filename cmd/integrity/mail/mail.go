@@ -19,6 +19,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers"
 	"integrityledger/projections/queue"
 )
 
@@ -128,6 +129,12 @@ func mailText(m queue.Mail, baseURL string) (subject, body string) {
 		maps.Copy(data, map[string]any{
 			"Allowance": q.Allowance.String(), "Percent": q.Percent, "Period": q.Period, "Used": q.Used, "Limit": q.Limit,
 			"Resets": evidence.FormatTime(q.Period.End()),
+		})
+	} else if i := m.Invitation; i != nil {
+		name = "invitation"
+		maps.Copy(data, map[string]any{
+			"Role": i.Role, "Until": evidence.FormatTime(i.ExpiresAt),
+			"ES": handlers.InvitationURL(baseURL, evidence.Spanish, i.Code), "EN": handlers.InvitationURL(baseURL, evidence.English, i.Code),
 		})
 	} else {
 		data["WebhookID"], data["Gone"] = m.Webhook.WebhookID, m.Webhook.Reason == domain.DisabledGone
