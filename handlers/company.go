@@ -93,7 +93,10 @@ func (s *server) listAccess(r *http.Request) (any, error) {
 	}
 	list, more, err := s.Store.KeysOfCompany(r.Context(), callOf(r).access.Organization, companyID(r), after, limit)
 	next := nextCursor(q, list, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
-	return wire.KeysAccess{Access: each(list, viewKeyAccess), NextCursor: next, HasMore: more}, err
+	named := func(g query.Grant[domain.KeyID]) wire.NamedKeyAccess {
+		return wire.NamedKeyAccess{KeyAccess: viewKeyAccess(g), Name: g.Name}
+	}
+	return wire.KeysAccess{Access: each(list, named), NextCursor: next, HasMore: more}, err
 }
 
 func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {

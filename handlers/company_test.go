@@ -144,17 +144,20 @@ func TestCompanyManagement(t *testing.T) {
 		}
 	}
 
+	must(s, &domain.ChangeKey{Origin: s.org.Operator(), Key: analyst.key, Name: new("reports")})
 	// In pages of one: every key that was ever granted, oldest first, and the destination that hears no more.
 	var got []any
 	for more, cursor := true, ""; more; {
 		page := s.get(own + "/access?limit=1" + cursor).is(http.StatusOK)
 		entry := page["access"].([]any)[0].(map[string]any)
-		got, more, cursor = append(got, []any{entry["companyId"], entry["keyId"], entry["enabled"]}), page["hasMore"].(bool), "&after="+page["nextCursor"].(string)
+		got, more, cursor = append(got, []any{entry["companyId"], entry["keyId"], entry["enabled"], entry["name"]}), page["hasMore"].(bool), "&after="+page["nextCursor"].(string)
 		since := s.get(certificationAction + "/audit-events?limit=1&action=company.access_changed&target=" + entry["keyId"].(string)).is(http.StatusOK)["events"].([]any)[0].(map[string]any)["occurredAt"]
 		equal(t, "since", entry["updatedAt"], since)
 	}
 	company := s.org.Company.ID.String()
-	equal(t, "access", got, []any{[]any{company, s.org.Key.ID.String(), true}, []any{company, analyst.key.String(), false}, []any{company, admin.key.String(), true}})
+	equal(t, "access", got, []any{
+		[]any{company, s.org.Key.ID.String(), true, nil}, []any{company, analyst.key.String(), false, "reports"}, []any{company, admin.key.String(), true, nil},
+	})
 	heard := s.get(own + "/webhooks").is(http.StatusOK)
 	entry := heard["webhooks"].([]any)[0].(map[string]any)
 	equal(t, "webhooks", []any{len(heard["webhooks"].([]any)), entry["webhookId"], entry["enabled"], heard["hasMore"]}, []any{1, webhook, false, false})

@@ -33,7 +33,8 @@ func (s *server) organization(r *http.Request) (any, error) {
 	}, err
 }
 
-func viewAPIKey(k query.GrantedKey) wire.APIKey {
+// ViewAPIKey shows a key as the administration of an organization does, never with its secret.
+func ViewAPIKey(k query.GrantedKey) wire.APIKey {
 	return wire.APIKey{
 		ID: k.ID.String(), Name: k.Name, MemberID: k.Member.String(), Scopes: k.Scopes, Source: k.Source, MaxVersionStep: k.MaxVersionStep,
 		Networks: append([]string{}, k.AllNetworks()...), Grants: wire.KeyGrants{Companies: append([]string{}, k.Companies...), HasMore: k.More},
@@ -53,12 +54,12 @@ func (s *server) listKeys(r *http.Request) (any, error) {
 	}
 	keys, more, err := s.Store.KeysPage(r.Context(), callOf(r).access.Organization, after, limit)
 	next := nextCursor(q, keys, func(k query.GrantedKey) string { return k.ID.String() })
-	return wire.APIKeys{Keys: each(keys, viewAPIKey), NextCursor: next, HasMore: more}, err
+	return wire.APIKeys{Keys: each(keys, ViewAPIKey), NextCursor: next, HasMore: more}, err
 }
 
 func (s *server) key(r *http.Request) (any, error) {
 	found, err := s.Store.KeyOf(r.Context(), callOf(r).access.Organization, keyID(r))
-	return viewAPIKey(found), err
+	return ViewAPIKey(found), err
 }
 
 // keyAfter shows a key after a change that is committed: as it is read now, or as the change left it where that fails.
@@ -67,7 +68,7 @@ func (s *server) keyAfter(ctx context.Context, key domain.APIKey) wire.APIKey {
 	if err != nil {
 		found = query.GrantedKey{UsedKey: query.UsedKey{APIKey: key}}
 	}
-	return viewAPIKey(found)
+	return ViewAPIKey(found)
 }
 
 // readTime reads an optional member that holds a time.
@@ -179,7 +180,8 @@ func (s *server) rotateKey(r *http.Request) (any, error) {
 	})
 }
 
-func viewMember(m domain.Member) wire.FullMember {
+// ViewMember shows a membership as the administration of an organization does.
+func ViewMember(m domain.Member) wire.FullMember {
 	v := wire.FullMember{ID: m.ID.String(), Email: orNull(m.Email), Role: m.Role, Status: m.Status, CreatedAt: evidence.FormatTime(m.CreatedAt)}
 	if m.Status == domain.MemberInvited {
 		v.InvitationExpiresAt = timeOrNull(m.InvitedUntil)
@@ -196,7 +198,7 @@ func (s *server) listMembers(r *http.Request) (any, error) {
 	}
 	members, more, err := s.Store.MembersPage(r.Context(), callOf(r).access.Organization, after, limit)
 	next := nextCursor(q, members, func(m domain.Member) string { return m.ID.String() })
-	return wire.Members{Members: each(members, viewMember), NextCursor: next, HasMore: more}, err
+	return wire.Members{Members: each(members, ViewMember), NextCursor: next, HasMore: more}, err
 }
 
 func readRole(o *strictjson.Object) domain.Role {
@@ -211,7 +213,12 @@ func readInvitation(o *strictjson.Object) domain.InviteMember {
 // invitationPath leads to the page on which an invitation is accepted.
 const invitationPath = "/console/invitation/"
 
-// InvitationURL is the address of the page of an invitation.
+// InvitationURLs are the addresses of the page of an invitation.
+func InvitationURLs(baseURL, code string) wire.InvitationURLs {
+	return wire.InvitationURLs{ES: InvitationURL(baseURL, evidence.Spanish, code), EN: InvitationURL(baseURL, evidence.English, code)}
+}
+
+// InvitationURL is one of InvitationURLs.
 func InvitationURL(baseURL string, language evidence.Language, code string) string {
 	return baseURL + web.Path(language, invitationPath+code)
 }
@@ -225,11 +232,9 @@ func (s *server) inviteMember(ctx context.Context, c *call, invite domain.Invite
 	}
 	command, code := domain.NewInviteMember(invite, seal)
 	return s.done(ctx, command, func() any {
-		v := wire.InvitedMember{FullMember: viewMember(command.Outcome), Renewed: command.Renewed, Mailed: seal != nil}
+		v := wire.InvitedMember{FullMember: ViewMember(command.Outcome), Renewed: command.Renewed, Mailed: seal != nil}
 		if !v.Mailed {
-			v.InvitationURLs = &wire.InvitationURLs{
-				ES: InvitationURL(s.BaseURL, evidence.Spanish, code), EN: InvitationURL(s.BaseURL, evidence.English, code),
-			}
+			v.InvitationURLs = new(InvitationURLs(s.BaseURL, code))
 		}
 		return response{status: createdStatus(v.Renewed), data: v}
 	})
@@ -268,5 +273,5 @@ func (s *server) changeMember(r *http.Request, command *domain.ChangeMember) (an
 		_, err := s.Store.Member(r.Context(), command.Organization, command.Member)
 		return nil, err
 	}
-	return s.done(r.Context(), command, func() any { return viewMember(command.Outcome) })
+	return s.done(r.Context(), command, func() any { return ViewMember(command.Outcome) })
 }

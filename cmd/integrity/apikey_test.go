@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain"
 	"integrityledger/handlers/wire"
 )
 
@@ -37,8 +40,8 @@ func TestKeyLife(t *testing.T) {
 		}
 	}
 	var key operator.KeyView
-	mustJSON(t, nil, &key, append(create, "--source", "billing", "--network", "127.0.0.1/8", "--max-version-step", "3")...)
-	if key.Source == nil || *key.Source != "billing" || key.Network == nil || *key.Network != "127.0.0.0/8" || key.MaxVersionStep == nil || *key.MaxVersionStep != 3 ||
+	mustJSON(t, nil, &key, append(create, "--source", "billing", "--network", "127.0.0.1/8,192.0.2.0/24", "--max-version-step", "3", "--name", "emission")...)
+	if key.Source == nil || *key.Source != "billing" || !slices.Equal(key.Networks, []string{"127.0.0.0/8", "192.0.2.0/24"}) || key.Name == nil || *key.Name != "emission" || key.MaxVersionStep == nil || *key.MaxVersionStep != 3 ||
 		!key.EndsSoon || key.LastUsedAt != nil || key.Key == "" {
 		t.Errorf("key: %+v", key)
 	}
@@ -66,8 +69,8 @@ func TestKeyLife(t *testing.T) {
 	var rotated operator.RotationView
 	mustJSON(t, nil, &rotated, append([]string{"apikey", "rotate", key.ID, "--overlap", "1h", "--copy-grants", "--expires", "90d"}, at...)...)
 	former := mustTime(t, rotated.FormerKey.ExpiresAt)
-	if rotated.ID == key.ID || rotated.Key == "" || rotated.Key == key.Key || *rotated.Network != "127.0.0.0/8" || rotated.EndsSoon || len(rotated.GrantedTo) != 1 ||
-		rotated.GrantedTo[0] != a.company.ID || former.After(time.Now().Add(time.Hour)) || former.Before(time.Now().Add(50*time.Minute)) {
+	if rotated.ID == key.ID || rotated.Key == "" || rotated.Key == key.Key || len(rotated.Networks) != 2 || *rotated.Name != "emission" || rotated.EndsSoon ||
+		!slices.Equal(rotated.Grants.Companies, []string{a.company.Reference}) || former.After(time.Now().Add(time.Hour)) || former.Before(time.Now().Add(50*time.Minute)) {
 		t.Errorf("rotated: %+v", rotated)
 	}
 	for _, text := range []string{key.Key, rotated.Key} {
@@ -77,7 +80,7 @@ func TestKeyLife(t *testing.T) {
 	}
 	var bare operator.RotationView
 	mustJSON(t, nil, &bare, append([]string{"apikey", "rotate", rotated.ID, "--overlap", "0h"}, at...)...)
-	if bare.FormerKey.RevokedAt == nil || len(bare.GrantedTo) != 0 {
+	if bare.FormerKey.RevokedAt == nil || len(bare.Grants.Companies) != 0 {
 		t.Errorf("rotated without an overlap: %+v", bare)
 	}
 	if r := register(rotated.Key, "billing", "3"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "INVALID_KEY") {
@@ -118,6 +121,8 @@ func TestKeyLife(t *testing.T) {
 		t.Errorf("a key that did nothing: %s", out)
 	}
 
+	apikeysOverAPI(t, s, a, bare.Key, in)
+
 	// Uses are written down at the latest when the service stops; the next start warns of the keys that end soon.
 	s.stop()
 	s = start(t, dir)
@@ -130,7 +135,7 @@ func TestKeyLife(t *testing.T) {
 			t.Errorf("last use %s", *k.LastUsedAt)
 		}
 	}
-	if len(used) != 4 || used[a.key.ID] || !used[key.ID] || !used[rotated.ID] || !used[bare.ID] {
+	if len(used) != 7 || used[a.key.ID] || !used[key.ID] || !used[rotated.ID] || !used[bare.ID] {
 		t.Errorf("last uses: %v", used)
 	}
 	eventually(t, "the warning of keys that end soon", func() error {
@@ -153,4 +158,112 @@ func mustTime(t *testing.T, text string) time.Time {
 		t.Fatal(err)
 	}
 	return at
+}
+
+// apikeysOverAPI does with an organization's own key what the operator does with the database. It leaves three keys, of
+// which one works.
+func apikeysOverAPI(t *testing.T, s *running, a account, worker string, in []string) {
+	t.Helper()
+	must(t, nil, append([]string{"member", "add", "--email", "owner@example.org", "--role", "owner"}, in...)...)
+	var admin operator.KeyView
+	mustJSON(t, nil, &admin, append([]string{
+		"apikey", "create", "--member", "owner@example.org", "--scopes", "organization:admin,integrity:admin,integrity:read,integrity:write", "--expires", "60d",
+	}, in...)...)
+	env := []string{config.VariableAPIKey + "=" + admin.Key}
+	url := []string{"--url", s.base}
+	api := func(words ...string) []string { return append(words, url...) }
+
+	var made operator.KeyView
+	mustJSON(t, env, &made, api("apikey", "create", "--name", "over the API", "--scopes", "integrity:read", "--company", a.company.Reference, "--network", "127.0.0.0/8", "--max-version-step", "2")...)
+	if made.Key == "" || *made.Name != "over the API" || !slices.Equal(made.Grants.Companies, []string{a.company.Reference}) || !slices.Equal(made.Networks, []string{"127.0.0.0/8"}) ||
+		*made.MaxVersionStep != 2 || made.ExpiresAt != admin.ExpiresAt {
+		t.Errorf("made: %+v", made)
+	}
+	must(t, []string{config.VariableAPIKey + "=" + made.Key}, append([]string{"changes", "--company", a.company.Reference}, url...)...)
+	var rotated operator.RotationView
+	mustJSON(t, env, &rotated, api("apikey", "rotate", made.ID, "--overlap", "0h", "--copy-grants", "--expires", "10d")...)
+	if rotated.Key == "" || rotated.FormerKey.ID != made.ID || rotated.FormerKey.RevokedAt == nil || len(rotated.Grants.Companies) != 1 || !rotated.EndsSoon {
+		t.Errorf("rotated: %+v", rotated)
+	}
+	if out := must(t, env, api("apikey", "revoke", rotated.ID)...); !strings.Contains(out, rotated.ID) || !strings.Contains(out, "revoked ") {
+		t.Errorf("revoked: %s", out)
+	}
+	// Both ways show the same.
+	var ours, theirs struct{ Keys []operator.KeyView }
+	mustJSON(t, nil, &ours, append([]string{"apikey", "list"}, in...)...)
+	mustJSON(t, env, &theirs, api("apikey", "list")...)
+	var ourKey, theirKey operator.KeyView
+	mustJSON(t, nil, &ourKey, append([]string{"apikey", "show", made.ID}, in[2:]...)...)
+	mustJSON(t, env, &theirKey, api("apikey", "show", made.ID)...)
+	for i, k := range append(ours.Keys, ourKey) {
+		all := append(theirs.Keys, theirKey)
+		if k.OrganizationID = ""; len(all) != len(ours.Keys)+1 || !reflect.DeepEqual(k, all[i]) || k.Key != "" {
+			t.Errorf("the database shows %+v, the service %+v", k, all)
+			break
+		}
+	}
+	for _, c := range []struct {
+		code int
+		says string
+		args []string
+	}{
+		{cli.ExitFailed, "--organization is for the database", api("apikey", "list", "--organization", a.organization.ID)},
+		{cli.ExitFailed, "--member is for the database", api("apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read")},
+		{cli.ExitFailed, "--data-dir is for the database", api("apikey", "show", made.ID, "--data-dir", s.dir)},
+		{cli.ExitFailed, "--name must be", api("apikey", "create", "--scopes", "integrity:read")},
+		{cli.ExitFailed, "with --organization, or its service with --url", append([]string{"apikey", "list"}, in[2:]...)},
+		{cli.ExitFailed, "name the member with --member", append([]string{"apikey", "create", "--scopes", "integrity:read"}, in...)},
+		{cli.ExitFailed, "not the text of the key", api("apikey", "revoke", made.Key)},
+		{cli.ExitNegative, "MISSING_SCOPE", api("apikey", "create", "--name", "more", "--scopes", "integrity:revoke")},
+		{cli.ExitNegative, "/expiresAt", api("apikey", "create", "--name", "longer", "--scopes", "integrity:read", "--expires", "90d")},
+		{cli.ExitNegative, "NOT_FOUND", api("apikey", "show", "key_01m7xgk6epffy9mxnr16w1j000")},
+	} {
+		if r := integrity(t, env, c.args...); r.code != c.code || !strings.Contains(r.errs, c.says) || r.out != "" || strings.Contains(r.errs, made.Key) {
+			t.Errorf("integrity %v: %+v", c.args, r)
+		}
+	}
+	if r := integrity(t, []string{config.VariableAPIKey + "=" + worker}, api("apikey", "list")...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
+		t.Errorf("a worker's key: %+v", r)
+	}
+
+	var invited operator.InvitationView
+	mustJSON(t, env, &invited, api("member", "invite", "--email", "new@example.org", "--role", "reviewer")...)
+	if invited.InvitationURLs == nil || invited.Mailed || invited.Renewed || invited.Status != domain.MemberInvited {
+		t.Errorf("invited: %+v", invited)
+	}
+	if out := must(t, nil, append([]string{"member", "invite", "--email", "other@example.org", "--role", "viewer"}, in...)...); strings.Count(out, "/invitation/") != 2 || !strings.Contains(out, "(viewer, invited until ") {
+		t.Errorf("invited by the operator: %s", out)
+	}
+	var members, listed struct{ Members []operator.MemberView }
+	mustJSON(t, nil, &members, append([]string{"member", "list"}, in...)...)
+	mustJSON(t, env, &listed, api("member", "list")...)
+	for i, m := range members.Members {
+		if m.OrganizationID = ""; len(listed.Members) != len(members.Members) || !reflect.DeepEqual(m, listed.Members[i]) {
+			t.Errorf("the database shows %+v, the service %+v", m, listed.Members)
+			break
+		}
+	}
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"ana@example.org  (reviewer, active)", api("member", "role", "--email", "ana@example.org", "--role", "reviewer")},
+		{"ana@example.org  (reviewer, disabled)", api("member", "disable", "--email", "ana@example.org")},
+		{"ana@example.org  (reviewer, active)", api("member", "enable", "--member", "ana@example.org")},
+		{"ana@example.org  (admin, active)", api("member", "role", "--email", "ana@example.org", "--role", "admin")},
+		{"new@example.org  (reviewer, ended)", api("member", "end", "--member", invited.ID)},
+	} {
+		if out := must(t, env, c.args...); !strings.Contains(out, c.want) {
+			t.Errorf("integrity %v: %s", c.args, out)
+		}
+	}
+	for says, args := range map[string][]string{
+		"INVALID_STATE":               api("member", "end", "--email", "owner@example.org"),
+		"no member with this address": api("member", "end", "--email", "nobody@example.org"),
+	} {
+		if r := integrity(t, env, args...); r.code != cli.ExitNegative || !strings.Contains(r.errs, says) {
+			t.Errorf("integrity %v: %+v", args, r)
+		}
+	}
+	wantClean(t, s.log, made.Key, rotated.Key, "new@example.org")
 }

@@ -122,6 +122,23 @@ func TestGoClient(t *testing.T) {
 	if listed, err := worker.Records(ctx, client.RecordsQuery{SHA256: declaration.SHA256}, ""); err != nil || len(listed.Records) != 2 || listed.HasMore {
 		t.Errorf("records of a hash: %+v, %v", listed, err)
 	}
+	historical := client.RecordsQuery{CompanyReference: "go-company", Source: "go", DocumentReference: "d-1", Status: domain.StatusSuperseded, ReceivedFrom: found.ReceivedAt}
+	if listed, err := worker.Records(ctx, historical, ""); err != nil || len(listed.Records) != 1 || listed.Records[0].ID != found.ID {
+		t.Errorf("records of a company: %+v, %v", listed, err)
+	}
+	historical.ReceivedTo = historical.ReceivedFrom
+	_, err = worker.Records(ctx, historical, "")
+	wantCode("an empty interval", err, domain.InvalidData)
+	unused, err := worker.Reserve(ctx, wire.VersionReference{CompanyReference: "go-company", Source: "go", DocumentReference: "d-2", Version: 1})
+	check(err)
+	if list, err := worker.Reservations(ctx, "go-company", domain.ReservationPending, ""); err != nil || len(list.Reservations) != 1 || list.Reservations[0].PublicID != unused.PublicID {
+		t.Errorf("reservations: %+v, %v", list, err)
+	}
+	for _, replayed := range []bool{false, true} {
+		if released, err := worker.ReleaseReservation(ctx, unused.PublicID); err != nil || released.Status != domain.ReservationReleased || released.Replayed != replayed {
+			t.Errorf("released: %+v, %v", released, err)
+		}
+	}
 
 	usage, err := worker.Usage(ctx)
 	check(err)
@@ -174,6 +191,15 @@ func TestGoClient(t *testing.T) {
 	if strings.Join(types, " ") != "registered registered superseded revoked" {
 		t.Errorf("feed: %v", types)
 	}
+	organization, err := worker.Organization(ctx)
+	check(err)
+	if organization.ID != access.OrganizationID || organization.Limits.Versions.Used != 3 || organization.Limits.Versions.ResetsAt == "" {
+		t.Errorf("organization: %+v", organization)
+	}
+	_, err = worker.APIKeys(ctx, "")
+	wantCode("a worker's key lists keys", err, domain.MissingScope)
+	_, err = worker.InviteMember(ctx, "new@example.org", domain.Viewer)
+	wantCode("a worker's key invites", err, domain.MissingScope)
 	lookupCommands(t, s, access, found)
 	webhookCommands(t, s, access)
 }

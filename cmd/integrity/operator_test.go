@@ -33,7 +33,7 @@ func makeAccount(t *testing.T, dir string) (a account) {
 	in := append([]string{"--organization", a.organization.ID}, at...)
 	var member operator.MemberView
 	mustJSON(t, nil, &member, append([]string{"member", "add", "--email", "ana@example.org", "--role", "admin"}, in...)...)
-	if member.Role != "admin" || member.Status != "active" || member.Email != "ana@example.org" {
+	if member.Role != "admin" || member.Status != "active" || *member.Email != "ana@example.org" {
 		t.Errorf("member: %+v", member)
 	}
 	mustJSON(t, nil, &a.company, append([]string{"company", "create", "c-7f3a"}, in...)...)

@@ -67,8 +67,23 @@ func (c *Client) RegisterBatch(ctx context.Context, declarations []wire.Declarat
 
 // Reserve gives a version its link before the bytes are final; again, it renews. A reservation is no evidence.
 func (c *Client) Reserve(ctx context.Context, v wire.VersionReference) (wire.Reservation, error) {
-	answer, err := post[wire.Reservation](ctx, c, "/api/v1/integrity/reservations", v)
+	answer, err := post[wire.Reservation](ctx, c, reservationsPath, v)
 	return about(answer, err, answer.PublicID != "" && answer.VerificationURL != "")
+}
+
+const reservationsPath = "/api/v1/integrity/reservations"
+
+// Reservations reads a page of a company's versions that were reserved and are not registered, the earliest to expire
+// first: of one status, or of all where it is empty. A page may be empty although more follow. after is the NextCursor of
+// the page before, or empty.
+func (c *Client) Reservations(ctx context.Context, company string, status domain.ReservationStatus, after string) (wire.Reservations, error) {
+	return get[wire.Reservations](ctx, c, reservationsPath, page(after, "companyReference", company, "status", string(status)))
+}
+
+// ReleaseReservation gives the place of a pending reservation back; its link stays, and reserving again renews it.
+func (c *Client) ReleaseReservation(ctx context.Context, publicID string) (wire.ReleasedReservation, error) {
+	answer, err := read[wire.ReleasedReservation](ctx, c, ask{method: http.MethodDelete, path: reservationsPath + "/" + publicID, wrong: checkPublicID(publicID)})
+	return about(answer, err, answer.PublicID == publicID)
 }
 
 // Lookup finds the record of a version; RECORD_NOT_FOUND where nothing is registered.
@@ -91,11 +106,11 @@ type RecordsQuery struct {
 	SHA256                                      string // 64 hexadecimal characters
 	CompanyReference, Source, DocumentReference string // without SHA256 the company is required
 	Status                                      domain.Status
-	ReceivedFrom, ReceivedTo                    string // RFC 3339
+	ReceivedFrom, ReceivedTo                    string // RFC 3339: from the one on, and before the other
 }
 
-// Records reads a page of records, the newest first, in companies granted to the key. after is the NextCursor of the page
-// before, or empty.
+// Records reads a page of records, the newest first, in companies granted to the key: those of a hash, or those of a
+// company. A page may be empty although more follow. after is the NextCursor of the page before, or empty.
 func (c *Client) Records(ctx context.Context, of RecordsQuery, after string) (wire.Records, error) {
 	return get[wire.Records](ctx, c, "/api/v1/integrity/records", page(after,
 		"sha256", of.SHA256, "companyReference", of.CompanyReference, "source", of.Source, "documentReference", of.DocumentReference,

@@ -286,9 +286,15 @@ type KeyAccess struct {
 
 // KeysAccess is a page of the keys that may use a company, and of those that no longer may. NextCursor is opaque.
 type KeysAccess struct {
-	Access     []KeyAccess `json:"access"`
-	NextCursor *string     `json:"nextCursor"`
-	HasMore    bool        `json:"hasMore"`
+	Access     []NamedKeyAccess `json:"access"`
+	NextCursor *string          `json:"nextCursor"`
+	HasMore    bool             `json:"hasMore"`
+}
+
+// NamedKeyAccess is an entry of that list. Name is nil where the key has none, or it was erased.
+type NamedKeyAccess struct {
+	KeyAccess
+	Name *string `json:"name"`
 }
 
 type WebhookAccess struct {

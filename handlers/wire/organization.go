@@ -93,3 +93,38 @@ type InvitationURLs struct {
 	ES string `json:"es"`
 	EN string `json:"en"`
 }
+
+// APIKeyRequest makes a key. Without ExpiresAt it lives for a year, but no longer than the key that makes it.
+type APIKeyRequest struct {
+	Name           string         `json:"name"`
+	Scopes         []domain.Scope `json:"scopes"`
+	ExpiresAt      string         `json:"expiresAt,omitempty"`
+	Source         *string        `json:"source,omitempty"`
+	Networks       []string       `json:"networks,omitempty"`
+	MaxVersionStep *int32         `json:"maxVersionStep,omitempty"`
+	Companies      []string       `json:"companies,omitempty"` // references
+}
+
+// APIKeyChange renames a key, or brings its end forward; what is empty stays as it is.
+type APIKeyChange struct {
+	Name      string `json:"name,omitempty"`
+	ExpiresAt string `json:"expiresAt,omitempty"`
+}
+
+// APIKeyRotation makes the successor of a key. A nil OverlapSeconds is a day.
+type APIKeyRotation struct {
+	OverlapSeconds *int64 `json:"overlapSeconds,omitempty"`
+	CopyGrants     bool   `json:"copyGrants,omitempty"`
+	ExpiresAt      string `json:"expiresAt,omitempty"`
+}
+
+type Invitation struct {
+	Email string      `json:"email"`
+	Role  domain.Role `json:"role"`
+}
+
+// MemberChange changes a membership; what is empty stays as it is.
+type MemberChange struct {
+	Role   domain.Role         `json:"role,omitempty"`
+	Status domain.MemberStatus `json:"status,omitempty"`
+}

@@ -241,6 +241,7 @@ type Grant[ID any] struct {
 	To        ID
 	Enabled   bool
 	UpdatedAt time.Time
+	Name      *string // of a key; nil where it has none, or it was erased
 }
 
 // Nothing of a company of another organization is found, nor of one that does not exist: the row without a grant tells
@@ -248,9 +249,12 @@ type Grant[ID any] struct {
 const (
 	companyOf = ` FROM (SELECT company_id FROM companies WHERE shard = $1 AND company_id = $2 AND organization_id = $3 OFFSET 0) c
 		LEFT JOIN LATERAL (SELECT `
-	findKeysOfCompany = `SELECT c.company_id, g.key_id, g.enabled, g.updated_at` + companyOf + `key_id, enabled, updated_at FROM grants
-			WHERE shard = $1 AND company_id = c.company_id AND key_id > $4 ORDER BY key_id LIMIT $5) g ON true ORDER BY g.key_id`
-	findWebhooksOfCompany = `SELECT c.company_id, g.webhook_id, g.enabled, g.updated_at` + companyOf + `webhook_id, enabled, updated_at FROM company_webhooks
+	findKeysOfCompany = `SELECT c.company_id, g.key_id, g.enabled, g.updated_at, t.body` + companyOf + `key_id, enabled, updated_at FROM grants
+			WHERE shard = $1 AND company_id = c.company_id AND key_id > $4 ORDER BY key_id LIMIT $5) g ON true
+		LEFT JOIN LATERAL (SELECT organization_id, name_id FROM api_keys WHERE shard = $1 AND key_id = g.key_id OFFSET 0) k ON true
+		LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true
+		ORDER BY g.key_id`
+	findWebhooksOfCompany = `SELECT c.company_id, g.webhook_id, g.enabled, g.updated_at, NULL::text` + companyOf + `webhook_id, enabled, updated_at FROM company_webhooks
 			WHERE shard = $1 AND company_id = c.company_id AND webhook_id > $4 ORDER BY webhook_id LIMIT $5) g ON true ORDER BY g.webhook_id`
 )
 
@@ -270,6 +274,7 @@ func grantsOf[ID domain.KeyID | domain.WebhookID](ctx context.Context, s *Store,
 		To        *ID
 		Enabled   *bool
 		UpdatedAt *time.Time
+		Name      *string
 	}], sql, o.Shard(), company, o, after, limit+1)
 	if err == nil && len(rows) == 0 {
 		err = domain.ErrUnknownCompany
@@ -277,7 +282,7 @@ func grantsOf[ID domain.KeyID | domain.WebhookID](ctx context.Context, s *Store,
 	var list []Grant[ID]
 	for _, row := range rows {
 		if row.To != nil {
-			list = append(list, Grant[ID]{row.Company, *row.To, *row.Enabled, *row.UpdatedAt})
+			list = append(list, Grant[ID]{row.Company, *row.To, *row.Enabled, *row.UpdatedAt, row.Name})
 		}
 	}
 	return statement.Page(list, limit, err)

@@ -70,7 +70,7 @@ type RecordQuestion struct {
 const (
 	feedBackwards = `SELECT sequence AS place, type, document_id, version FROM feed
 		WHERE shard = $1 AND company_id = $2 AND sequence > $3 AND sequence < $4 ORDER BY sequence DESC`
-	documentBackwards = `SELECT version::bigint AS place, NULL::smallint AS type, document_id, version FROM versions
+	documentBackwards = `SELECT version AS place, NULL::smallint AS type, document_id, version FROM versions
 		WHERE shard = $1 AND document_id = $2 AND version > $3::bigint AND version < $4::bigint ORDER BY version DESC`
 
 	findDocument = `SELECT document_id FROM documents WHERE shard = $1 AND company_id = $2 AND source = $3 AND reference = $4`
@@ -78,7 +78,7 @@ const (
 
 // listRecords reads no more rows than the entries that are asked for need.
 func listRecords(rows string) string {
-	return recordColumns + `, w.place
+	return recordColumns + `, w.place::bigint
 	FROM (` + rows + firstRows + `) w
 	CROSS JOIN (SELECT $6::text AS reference) c
 	JOIN LATERAL (SELECT source, reference, highest_version FROM documents WHERE shard = $1 AND document_id = w.document_id OFFSET 0) d ON true
@@ -168,20 +168,27 @@ func (p ReservationPlace) compare(other ReservationPlace) int {
 	return cmp.Or(p.ExpiresAt.Compare(other.ExpiresAt), bytes.Compare(p.PublicID[:], other.PublicID[:]))
 }
 
-// reservationsOf are an organization's behind the place $3, $4.
-const reservationsOf = `SELECT expires_at, public_id, document_id, version, released_at FROM versions
-	WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at >= $3 AND (expires_at, public_id) > ($3, $4::uuid)
-	ORDER BY expires_at, public_id`
+const reservationsFrom = ` FROM versions WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at >= $3`
 
+// lastReservation is the place of the last of the first $4 rows from a time on, if there are so many, with those that
+// expire at the same moment: fewer than a group has commands.
+const lastReservation = `SELECT expires_at, public_id
+	FROM (SELECT expires_at, public_id, count(*) OVER () AS rows
+		FROM (SELECT expires_at, public_id` + reservationsFrom + ` ORDER BY expires_at FETCH FIRST ($4) ROWS WITH TIES) w) w
+	WHERE rows >= $4 ORDER BY expires_at DESC, public_id DESC LIMIT 1`
+
+// listReservations reads those behind the place $3, $4 and up to the place $5, $10.
 const listReservations = `SELECT w.expires_at, w.public_id, w.version, d.source, d.reference, coalesce(w.released_at = w.expires_at, false)
-	FROM (` + reservationsOf + firstRows + `) w
+	FROM (SELECT expires_at, public_id, document_id, version, released_at` + reservationsFrom + `
+		AND expires_at <= $5 AND (expires_at, public_id) > ($3, $4::uuid) AND (expires_at, public_id) <= ($5, $10::uuid) OFFSET 0) w
 	JOIN LATERAL (SELECT company_id, source, reference FROM documents WHERE shard = $1 AND document_id = w.document_id OFFSET 0) d ON true
 	WHERE d.company_id = $6
 		AND ($7 = '' OR $7 = CASE WHEN w.released_at = w.expires_at THEN 'released' WHEN w.expires_at > $8 THEN 'pending' ELSE 'expired' END)
 	ORDER BY w.expires_at, w.public_id LIMIT $9`
 
 // Reservations lists them in the order of their expiry, the earliest first. One that is renewed between two pages comes
-// again. They have an index, in which no registered version stands.
+// again. They have an index, in which no registered version stands. How far a page searches is asked first: what leaves the
+// list meanwhile, because it is registered, then moves no other past the page's end.
 func (s *Store) Reservations(ctx context.Context, a domain.Access, q ReservationQuestion) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
 	company, err := s.grantedCompany(ctx, a, q.Company)
 	if err != nil {
@@ -195,21 +202,27 @@ func (s *Store) Reservations(ctx context.Context, a domain.Access, q Reservation
 		after.ExpiresAt = q.Now
 	}
 	return readMuch(ctx, s, a, func(from source) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
-		rows := []any{a.Organization.Shard(), a.Organization, after.ExpiresAt, after.PublicID, ListDepth}
+		end := ReservationPlace{ExpiresAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
+		last, more, err := statement.First(ctx, from, "look how far reservations are searched", pgx.RowToStructByPos[ReservationPlace],
+			lastReservation, a.Organization.Shard(), a.Organization, after.ExpiresAt, ListDepth)
+		if err != nil {
+			return page, err
+		}
+		if more {
+			end = last
+		}
 		found, err := statement.All(ctx, from, "list reservations", func(row pgx.CollectableRow) (r placed[domain.ReservedVersion, ReservationPlace], err error) {
 			d := domain.Document{}
 			v := domain.Version{Document: &d}
 			err = row.Scan(&v.ExpiresAt, &v.PublicID, &v.Version, &d.Source, &d.Reference, &v.Released)
 			r.entry, r.place = v.Reserved(q.Company, q.Now), ReservationPlace{v.ExpiresAt, v.PublicID}
 			return r, err
-		}, listReservations, append(rows, company.ID, q.Status, q.Now, q.Limit+1)...)
+		}, listReservations, a.Organization.Shard(), a.Organization, after.ExpiresAt, after.PublicID, end.ExpiresAt, company.ID, q.Status, q.Now, q.Limit+1, end.PublicID)
 		if err != nil {
 			return page, err
 		}
 		return searched(found, q.Limit, func(a, b ReservationPlace) bool { return a.compare(b) > 0 }, func() (ReservationPlace, bool, error) {
-			return statement.First(ctx, from, "look how far reservations were searched", func(row pgx.CollectableRow) (p ReservationPlace, err error) {
-				return p, row.Scan(&p.ExpiresAt, &p.PublicID, nil, nil, nil)
-			}, reservationsOf+lastRow, rows...)
+			return last, more, nil
 		})
 	})
 }

@@ -23,7 +23,7 @@ func TestReadsAreRoutedToOneNode(t *testing.T) {
 		"history": auditRange + auditOrder, "registrations": auditOfRegistrations + auditOrder, "action": auditOfAction + auditOrderForward,
 		"target": auditAbout(auditOrder, "DESC"), "sequence_at": sequenceAt, "all_before": allBefore, "as_of": loadAsOf,
 		"records": listRecords(feedBackwards), "records_end": feedBackwards + lastRow, "document": findDocument,
-		"document_versions": listRecords(documentBackwards), "versions_end": documentBackwards + lastRow, "reserved": listReservations, "reserved_end": reservationsOf + lastRow,
+		"document_versions": listRecords(documentBackwards), "versions_end": documentBackwards + lastRow, "reserved": listReservations, "reserved_end": lastReservation,
 		"month": loadMonth, "contributors": loadContributors, "entries": loadUsageEntries,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamEvents,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,

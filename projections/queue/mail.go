@@ -15,7 +15,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Mail is one message for one person: exactly one of Quota, Webhook and Invitation is set.
+// Mail is one message for one person: exactly one of Quota, Webhook, Invitation and SignIn is set.
 type Mail struct {
 	ID           domain.EventID
 	Organization domain.OrganizationID
@@ -25,6 +25,13 @@ type Mail struct {
 	Quota        *domain.QuotaWarningReachedBody
 	Webhook      *domain.WebhookDisabledBody
 	Invitation   *Invitation
+	SignIn       *SignIn
+}
+
+// SignIn is a link that signs its reader in to the console. It is mailed at once and never queued: it is a secret.
+type SignIn struct {
+	URL   string
+	Until time.Time
 }
 
 // Invitation is what a mail says to the member who is invited.

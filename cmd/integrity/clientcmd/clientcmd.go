@@ -61,8 +61,11 @@ func Command(name string) (*cobra.Command, *Flags) {
 }
 
 // Connect makes an authenticated client.
-func Connect(a *cli.App, f *Flags) (*client.Client, error) {
-	base, err := (&app{a}).serviceURL(f.url)
+func Connect(a *cli.App, f *Flags) (*client.Client, error) { return ConnectTo(a, f.url) }
+
+// ConnectTo is Connect to the service of an address; empty means the configured one.
+func ConnectTo(a *cli.App, url string) (*client.Client, error) {
+	base, err := (&app{a}).serviceURL(url)
 	if err != nil {
 		return nil, err
 	}
@@ -94,23 +97,23 @@ func (a *app) answer(asJSON bool, v any, text string, yes bool) error {
 	return cli.NegativeError("")
 }
 
-// refusal makes a refused request exit as a negative answer. What could not be done stays what it is.
-func refusal(err error) error {
+// Refusal makes a refused request exit as a negative answer. What could not be done stays what it is.
+func Refusal(err error) error {
 	if client.Refused(err) {
 		return cli.NegativeError(err.Error())
 	}
 	return err
 }
 
-// written is refusal of a write that may be given again, whether it happened or not.
+// written is Refusal of a write that may be given again, whether it happened or not.
 func written(err error) error {
-	return unsettled(err, "give the same command again; what was done already is answered as a replay")
+	return Unsettled(err, "give the same command again; what was done already is answered as a replay")
 }
 
-// unsettled is refusal of a write, which may have happened although no answer came; then it says what to do.
-func unsettled(err error, then string) error {
+// Unsettled is Refusal of a write, which may have happened although no answer came; then it says what to do.
+func Unsettled(err error, then string) error {
 	if client.Unknown(err) {
 		err = fmt.Errorf("%w\n  whether it was done is not known: %s", err, then)
 	}
-	return refusal(err)
+	return Refusal(err)
 }

@@ -34,7 +34,7 @@ func (a *app) evidenceCommand() *cobra.Command {
 			body, err = service.Evidence(c.Context(), record.publicID)
 		}
 		if err != nil {
-			return refusal(err)
+			return Refusal(err)
 		}
 		if *output != "" {
 			return keyfiles.Replace(*output, body, 0o600)

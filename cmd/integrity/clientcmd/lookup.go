@@ -30,7 +30,7 @@ func (a *app) lookupCommand() *cobra.Command {
 				return err
 			}
 			if record, err = service.Lookup(c.Context(), *d); err != nil {
-				return refusal(err)
+				return Refusal(err)
 			}
 		} else {
 			at, service, err := a.recordClient(args[0], flags)
@@ -38,7 +38,7 @@ func (a *app) lookupCommand() *cobra.Command {
 				return err
 			}
 			if record, err = service.Record(c.Context(), at.publicID); err != nil {
-				return refusal(err)
+				return Refusal(err)
 			}
 		}
 		return a.Print(flags.JSON, record, recordText(record, false))
@@ -55,7 +55,7 @@ func (a *app) usageCommand() *cobra.Command {
 		}
 		usage, err := service.Usage(c.Context())
 		if err != nil {
-			return refusal(err)
+			return Refusal(err)
 		}
 		return a.Print(flags.JSON, usage, usageText(usage))
 	}

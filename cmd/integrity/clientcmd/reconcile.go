@@ -114,7 +114,7 @@ func (a *app) reconcile(ctx context.Context, service *client.Client, company str
 	case errors.As(err, &restored):
 		return added, cli.NegativeError(restored.Error() + ": this copy may hold such events; read the feed again with --from-start")
 	}
-	return added, refusal(err)
+	return added, Refusal(err)
 }
 
 // sqliteSchema is what a reconciliation job reads. The cursor is one row beside the events, and written with them.
@@ -348,7 +348,7 @@ func (a *app) changesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return refusal(client.Follower{Client: service, Company: *company, Cursor: *after, Take: func(page client.Page) error {
+		return Refusal(client.Follower{Client: service, Company: *company, Cursor: *after, Take: func(page client.Page) error {
 			for _, e := range page.Events {
 				if flags.JSON {
 					err = cli.WriteJSON(a.Out, e.Raw, "")

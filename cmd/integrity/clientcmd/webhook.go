@@ -41,13 +41,13 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 		}
 		made, err := service.CreateWebhook(c.Context(), w)
 		if err != nil {
-			return unsettled(err, "integrity webhook list shows whether it is there; its secret is lost then, so delete it before you make another")
+			return Unsettled(err, "integrity webhook list shows whether it is there; its secret is lost then, so delete it before you make another")
 		}
 		// The secret is shown whatever comes of the companies: nothing shows it again.
 		var granted error
 		for i, id := range ids {
 			if _, granted = service.GrantWebhook(c.Context(), id, made.ID, true); granted != nil {
-				granted = refusal(fmt.Errorf("the destination is made, but it could not be authorized for %s: %w", (*companies)[i], granted))
+				granted = Refusal(fmt.Errorf("the destination is made, but it could not be authorized for %s: %w", (*companies)[i], granted))
 				break
 			}
 			made.Companies++
@@ -63,18 +63,15 @@ func companyIDs(ctx context.Context, service *client.Client, references []string
 		return nil, nil
 	}
 	found := map[string]string{}
-	for after := new(""); after != nil; {
+	for after, more := new(""), true; more && after != nil; {
 		page, err := service.Companies(ctx, client.CompaniesQuery{All: true}, *after)
 		if err != nil {
-			return nil, refusal(err)
+			return nil, Refusal(err)
 		}
 		for _, company := range page.Companies {
 			found[company.Reference] = company.ID
 		}
-		after = page.NextCursor
-		if !page.HasMore {
-			break
-		}
+		after, more = page.NextCursor, page.HasMore
 	}
 	ids := make([]string, len(references))
 	for i, reference := range references {
@@ -110,7 +107,7 @@ func (a *app) webhookListCommand() *cobra.Command {
 		}
 		list, err := service.Webhooks(c.Context())
 		if err != nil {
-			return refusal(err)
+			return Refusal(err)
 		}
 		var text strings.Builder
 		for _, w := range list.Webhooks {
@@ -155,7 +152,7 @@ func (a *app) deliveryCommand(name, again string, queue func(*client.Client, con
 		}
 		d, err := queue(service, c.Context(), args[0])
 		if err != nil {
-			return unsettled(err, again)
+			return Unsettled(err, again)
 		}
 		return a.Print(flags.JSON, d, deliveryText(d)+"integrity webhook deliveries "+d.WebhookID+" shows what became of it\n")
 	}
@@ -186,7 +183,7 @@ func (a *app) webhookDeliveriesCommand() *cobra.Command {
 		for list.HasMore && len(list.Deliveries) < *most {
 			page, err := service.Deliveries(c.Context(), args[0], *status, after)
 			if err != nil {
-				return refusal(err)
+				return Refusal(err)
 			}
 			list.Deliveries, list.HasMore = append(list.Deliveries, page.Deliveries...), page.HasMore && page.NextCursor != nil
 			if list.HasMore {
@@ -228,7 +225,7 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 				if done.Count > 0 && *confirm {
 					err = fmt.Errorf("%w\n  %d deliveries were queued before", err, done.Count)
 				}
-				return unsettled(err, "give the same command again; nothing is queued twice")
+				return Unsettled(err, "give the same command again; nothing is queued twice")
 			}
 			done.Count, done.NextSequence = done.Count+page.Count, page.NextSequence
 		}

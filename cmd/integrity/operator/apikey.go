@@ -12,40 +12,37 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
-// KeyView is an API key as JSON shows it; the secret is shown once, by create alone.
+// KeyView is an API key as JSON shows it; its text is shown once, by create and rotate alone.
 type KeyView struct {
-	ID             string         `json:"id"`
-	OrganizationID string         `json:"organizationId"`
-	MemberID       string         `json:"memberId"`
-	Scopes         []domain.Scope `json:"scopes"`
-	CreatedAt      string         `json:"createdAt"`
-	ExpiresAt      string         `json:"expiresAt"`
-	RevokedAt      *string        `json:"revokedAt"`
-	Source         *string        `json:"source"`
-	Network        *string        `json:"network"`
-	MaxVersionStep *int32         `json:"maxVersionStep"`
-	LastUsedAt     *string        `json:"lastUsedAt"` // to the minute
-	EndsSoon       bool           `json:"endsSoon"`   // still works, and ends within keyWarning
-	Key            string         `json:"key,omitempty"`
+	wire.APIKey
+	OrganizationID string `json:"organizationId,omitempty"` // of the database's way
+	EndsSoon       bool   `json:"endsSoon"`                 // still works, and ends within KeyWarning
+	Key            string `json:"key,omitempty"`
 }
 
 // KeyWarning is how long before its end a key is pointed out.
 const KeyWarning = 30 * 24 * time.Hour
 
-func (a *app) viewKey(k query.UsedKey) KeyView {
+func (a *app) viewKey(k query.GrantedKey) KeyView {
+	v := a.viewAPIKey(handlers.ViewAPIKey(k))
+	v.OrganizationID = k.Organization.String()
+	return v
+}
+
+// viewAPIKey shows a key that the service has answered.
+func (a *app) viewAPIKey(k wire.APIKey) KeyView {
+	ends, err := time.Parse(time.RFC3339, k.ExpiresAt)
 	now := a.Now()
-	return KeyView{
-		ID: k.ID.String(), OrganizationID: k.Organization.String(), MemberID: k.Member.String(), Scopes: k.Scopes,
-		CreatedAt: cli.TimeText(k.CreatedAt), ExpiresAt: cli.TimeText(k.ExpiresAt), RevokedAt: cli.TimeOrNull(k.RevokedAt),
-		Source: k.Source, Network: k.Network, MaxVersionStep: k.MaxVersionStep, LastUsedAt: cli.TimeOrNull(k.LastUsedAt),
-		EndsSoon: k.RevokedAt == nil && k.ExpiresAt.After(now) && !k.ExpiresAt.After(now.Add(KeyWarning)),
-	}
+	return KeyView{APIKey: k, EndsSoon: err == nil && k.RevokedAt == nil && ends.After(now) && !ends.After(now.Add(KeyWarning))}
 }
 
 func (v KeyView) line() string {
@@ -59,51 +56,132 @@ func (v KeyView) line() string {
 	for _, more := range []struct {
 		says string
 		of   *string
-	}{{", last used ", v.LastUsedAt}, {", source ", v.Source}, {", network ", v.Network}} {
+	}{{", last used ", v.LastUsedAt}, {", source ", v.Source}} {
 		if more.of != nil {
 			state += more.says + *more.of
 		}
 	}
+	if len(v.Networks) > 0 {
+		state += fmt.Sprintf(", networks %v", v.Networks)
+	}
 	if v.MaxVersionStep != nil {
 		state += fmt.Sprintf(", version step %d", *v.MaxVersionStep)
 	}
-	return fmt.Sprintf("%s  of %s  (%v, %s)\n", v.ID, v.MemberID, v.Scopes, state)
+	name := ""
+	if v.Name != nil {
+		name = "  " + cli.Visible(*v.Name)
+	}
+	return fmt.Sprintf("%s%s  of %s  (%v, %s)\n", v.ID, name, v.MemberID, v.Scopes, state)
 }
 
 func (a *app) apikeyCommand() *cobra.Command {
 	return cli.Group("apikey", "API keys and the companies they may use",
-		a.apikeyCreateCommand(), list(a, "apikey list", "keys", (*query.Store).Keys, a.viewKey), a.apikeyRotateCommand(), a.apikeyRevokeCommand(),
+		a.apikeyCreateCommand(), a.apikeyListCommand(), a.apikeyShowCommand(), a.apikeyRotateCommand(), a.apikeyRevokeCommand(),
 		a.apikeyAffectedCommand(), a.apikeyGrantCommand())
 }
 
+func (a *app) apikeyListCommand() *cobra.Command {
+	return apiList(a, "apikey list", "keys",
+		func(ctx context.Context, s *query.Store, id domain.OrganizationID, after string) ([]query.GrantedKey, bool, string, error) {
+			from, _ := domain.ParseID[domain.KeyID](after) // empty: the first page
+			page, more, err := s.KeysPage(ctx, id, from, 1000)
+			if len(page) > 0 {
+				after = page[len(page)-1].ID.String()
+			}
+			return page, more, after, err
+		}, a.viewKey,
+		func(ctx context.Context, service *client.Client, after string) ([]KeyView, bool, *string, error) {
+			page, err := service.APIKeys(ctx, after)
+			return each(page.Keys, a.viewAPIKey), page.HasMore, page.NextCursor, err
+		})
+}
+
+func (a *app) apikeyShowCommand() *cobra.Command {
+	v := a.apiVerb("apikey show")
+	show := func(k KeyView) error {
+		text := k.line()
+		for _, reference := range k.Grants.Companies {
+			text += "  may use " + reference + "\n"
+		}
+		if k.Grants.HasMore {
+			text += "  and more companies\n"
+		}
+		return v.print(k, text)
+	}
+	v.ask = func(ctx context.Context, service *client.Client) error {
+		k, err := service.APIKey(ctx, v.args[0])
+		if err != nil {
+			return clientcmd.Refusal(err)
+		}
+		return show(a.viewAPIKey(k))
+	}
+	return v.onKey(func(_ context.Context, _ *ledger.Opened, key query.GrantedKey) error { return show(a.viewKey(key)) })
+}
+
 func (a *app) apikeyCreateCommand() *cobra.Command {
-	v, organization := a.organizationVerb("apikey create")
+	v, organization := a.organizationAPIVerb("apikey create", "name", "scopes", "expires", "company", "source", "network", "max-version-step")
 	create := domain.CreateKey{}
 	member := v.Flags().String("member", "", "id (usr_…) or address of the member")
 	v.check(func() (err error) {
 		create.Member, create.Email, err = readMember(*member)
 		return err
 	})
+	v.must("name the member with --member", func() bool { return v.url != "" || *member != "" })
+	v.Flags().StringVar(&create.Name, "name", "", "what the key is for, at most 100 characters")
+	v.must("--name "+domain.KeyNameRule, func() bool { return create.Name == "" && v.url == "" || domain.ValidKeyName(create.Name) })
+	v.Flags().StringSliceVar(&create.Companies, "company", nil, "references of companies that it may use, separated by commas")
 	v.scopes(&create.Scopes, nil, "scopes, separated by commas")
 	v.lifetime(&create.Lifetime, "lifetime in days or hours, from 1h to 730d")
 	v.keyLimits(&create)
-	cli.Require(v.Command, "member", "scopes")
+	cli.Require(v.Command, "scopes")
+	show := func(view KeyView, text string) error {
+		view.Key = text
+		return v.print(view, view.line()+text+"\n")
+	}
+	v.ask = func(ctx context.Context, service *client.Client) error {
+		made, err := service.CreateAPIKey(ctx, wire.APIKeyRequest{
+			Name: create.Name, Scopes: create.Scopes, ExpiresAt: v.end(create.Lifetime), Source: create.Source, Networks: create.Networks,
+			MaxVersionStep: create.MaxVersionStep, Companies: create.Companies,
+		})
+		if err != nil {
+			return clientcmd.Unsettled(err, lostText)
+		}
+		return show(a.viewAPIKey(made.APIKey), made.Key)
+	}
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		create.Origin = ledger.Origin(a.App, *organization)
 		c, text := domain.NewCreateKey(create, a.Now())
 		if err := l.Do(ctx, c); err != nil {
 			return err
 		}
-		view := a.viewKey(query.UsedKey{APIKey: c.Outcome})
-		view.Key = text
-		return v.print(view, view.line()+text+"\n")
+		return show(a.keyNow(ctx, l, c.Outcome), text)
 	})
+}
+
+// lostText is what to do where a key may have been made although no answer came.
+const lostText = "integrity apikey list shows whether it was made; its text is lost then, so revoke it before you make another"
+
+// keyNow shows a key after a change that is committed: as it is read now, or as the change left it where that fails.
+func (a *app) keyNow(ctx context.Context, l *ledger.Opened, key domain.APIKey) KeyView {
+	found, err := l.Store.KeyOf(ctx, key.Organization, key.ID)
+	if err != nil {
+		found = query.GrantedKey{UsedKey: query.UsedKey{APIKey: key}}
+	}
+	return a.viewKey(found)
+}
+
+// end is the time at which a lifetime of --expires ends; empty, which leaves it to the service, where the flag is not given.
+func (v *verb) end(lifetime time.Duration) string {
+	if !v.Flags().Changed("expires") {
+		return ""
+	}
+	return cli.TimeText(v.app.Now().Add(lifetime))
 }
 
 // keyLimits adds the flags that narrow what a key may declare and from where it may act.
 func (v *verb) keyLimits(to *domain.CreateKey) {
 	source := v.Flags().String("source", "", "the only source that the key may declare (default: any)")
-	network := v.Flags().String("network", "", "network (CIDR) or address that the key's requests must come from (default: any)")
+	networks := v.Flags().StringSlice("network", nil, fmt.Sprintf("networks (CIDR) or addresses that the key's requests must come from, up to %d (default: any)", domain.MaxKeyNetworks))
 	step := v.Flags().Int32("max-version-step", 0, "how far a new version may be above the document's highest (default: any)")
 	given := v.Flags().Changed
 	v.must("--source: it "+domain.ReferenceRule, func() bool { return !given("source") || domain.ValidReference(*source) })
@@ -115,11 +193,12 @@ func (v *verb) keyLimits(to *domain.CreateKey) {
 		if given("max-version-step") {
 			to.MaxVersionStep = step
 		}
-		if given("network") {
-			if *network, err = domain.ParseNetwork(*network); err != nil {
+		for _, text := range *networks {
+			network, err := domain.ParseNetwork(strings.TrimSpace(text))
+			if err != nil {
 				return fmt.Errorf("--network: %w", err)
 			}
-			to.Network = network
+			to.Networks = append(to.Networks, network)
 		}
 		return nil
 	})
@@ -178,12 +257,11 @@ func readSpan(text string) (time.Duration, error) {
 // RotationView is the successor, as apikey create shows a key, with what became of the former one.
 type RotationView struct {
 	KeyView
-	FormerKey KeyView  `json:"formerKey"`
-	GrantedTo []string `json:"grantedTo"` // companies whose grants were copied
+	FormerKey KeyView `json:"formerKey"`
 }
 
 func (a *app) apikeyRotateCommand() *cobra.Command {
-	v := a.ledgerVerb("apikey rotate")
+	v := a.apiVerb("apikey rotate", "overlap", "copy-grants", "expires")
 	rotate := domain.RotateKey{}
 	overlap := v.Flags().String("overlap", "24h", "how long the former key goes on working, in days or hours, from 0h to 30d")
 	v.Flags().BoolVar(&rotate.CopyGrants, "copy-grants", false, "grant the successor every company of the former key")
@@ -194,30 +272,45 @@ func (a *app) apikeyRotateCommand() *cobra.Command {
 		}
 		return nil
 	})
-	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
+	show := func(successor, former KeyView, text string) error {
+		successor.Key = text
+		grants := fmt.Sprintf("companies that it may use: %d\n", len(successor.Grants.Companies))
+		if !rotate.CopyGrants {
+			grants = "no grant was copied: grant it its companies, or rotate with --copy-grants\n"
+		}
+		return v.print(RotationView{successor, former}, successor.line()+"former key: "+former.line()+grants+text+"\n")
+	}
+	v.ask = func(ctx context.Context, service *client.Client) error {
+		made, err := service.RotateAPIKey(ctx, v.args[0], wire.APIKeyRotation{
+			OverlapSeconds: new(int64(rotate.Overlap / time.Second)), CopyGrants: rotate.CopyGrants, ExpiresAt: v.end(rotate.Lifetime),
+		})
+		if err != nil {
+			return clientcmd.Unsettled(err, lostText)
+		}
+		return show(a.viewAPIKey(made.APIKey), a.viewAPIKey(made.FormerKey), made.Key)
+	}
+	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		rotate.Origin, rotate.Key = ledger.Origin(a.App, key.Organization), key.ID
 		c, text := domain.NewRotateKey(rotate, a.Now())
 		if err := l.Do(ctx, c); err != nil {
 			return err
 		}
-		view := RotationView{
-			KeyView: a.viewKey(query.UsedKey{APIKey: c.Outcome.Key}), GrantedTo: texts(c.Outcome.Granted),
-			FormerKey: a.viewKey(query.UsedKey{APIKey: c.Outcome.Former, LastUsedAt: key.LastUsedAt}),
-		}
-		view.Key = text
-		grants := fmt.Sprintf("%d grants were copied\n", len(view.GrantedTo))
-		if !rotate.CopyGrants {
-			grants = "no grant was copied: integrity apikey grant " + view.ID + " --company REFERENCE\n"
-		}
-		return v.print(view, view.line()+"former key: "+view.FormerKey.line()+grants+text+"\n")
+		return show(a.keyNow(ctx, l, c.Outcome.Key), a.keyNow(ctx, l, c.Outcome.Former), text)
 	})
 }
 
 func (a *app) apikeyRevokeCommand() *cobra.Command {
-	v := a.ledgerVerb("apikey revoke")
-	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
+	v := a.apiVerb("apikey revoke")
+	v.ask = func(ctx context.Context, service *client.Client) error {
+		k, err := service.RevokeAPIKey(ctx, v.args[0])
+		if err != nil {
+			return clientcmd.Unsettled(err, "give the same command again")
+		}
+		return v.show(a.viewAPIKey(k))
+	}
+	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		revoke := &domain.RevokeKey{Origin: ledger.Origin(a.App, key.Organization), Key: key.ID}
-		return v.changes(ctx, l, revoke, func() shown { return a.viewKey(query.UsedKey{APIKey: revoke.Outcome, LastUsedAt: key.LastUsedAt}) })
+		return v.changes(ctx, l, revoke, func() shown { return a.keyNow(ctx, l, revoke.Outcome) })
 	})
 }
 
@@ -226,7 +319,7 @@ func (a *app) apikeyGrantCommand() *cobra.Command {
 	reference := v.Flags().String("company", "", "reference of an existing company of the key's organization")
 	take := v.Flags().Bool("revoke", false, "take the grant back")
 	cli.Require(v.Command, "company")
-	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
+	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		company, err := l.Store.CompanyByReference(ctx, key.Organization, *reference)
 		if err != nil {
 			return fmt.Errorf("%w Create it with: integrity company create REFERENCE --organization %s", err, key.Organization)
@@ -248,7 +341,7 @@ func (a *app) apikeyGrantCommand() *cobra.Command {
 func (a *app) apikeyAffectedCommand() *cobra.Command {
 	v := a.ledgerVerb("apikey affected")
 	v.describeJSON("print JSON, one object a line")
-	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
+	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
 		actor := key.ID.String()
 		_, err := v.printAffected(ctx, l, []domain.Shard{key.Organization.Shard()}, func(e *domain.Event) bool { return e.Actor == actor })
 		return err

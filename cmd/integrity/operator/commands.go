@@ -1,5 +1,5 @@
 // Package operator holds the commands of whoever runs the service: they use its database, its key files or its data
-// directory, and no API.
+// directory. Some of them, about keys and members, ask the service too, for an organization that administers itself.
 package operator
 
 import (
@@ -12,11 +12,14 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/handlers/client"
 	"integrityledger/projections/query"
 )
 
@@ -58,6 +61,10 @@ type verb struct {
 	json   bool
 	args   []string       // of the run
 	checks []func() error // of arguments and flags, in turn, before anything is opened
+	// Of commands that ask a service too: its address, how, and the flags that mean the same there.
+	url    string
+	ask    func(ctx context.Context, service *client.Client) error
+	shared []string
 }
 
 // verb makes the command that help.txt describes by that name, with the flags of the settings that it needs.
@@ -77,6 +84,43 @@ func (a *app) ledgerVerb(name string) *verb {
 func (a *app) organizationVerb(name string) (*verb, *domain.OrganizationID) {
 	v := a.ledgerVerb(name)
 	return v, v.organization("id of the organization (org_…)", true)
+}
+
+// apiVerb makes a command on the database that asks the service of --url in its place, with the key of INTEGRITY_API_KEY.
+// Of its other flags only the shared ones mean the same there.
+func (a *app) apiVerb(name string, shared ...string) *verb {
+	v := a.ledgerVerb(name)
+	v.Flags().StringVar(&v.url, "url", "", "ask the service at this address, with the key of "+config.VariableAPIKey+", in place of the database")
+	v.shared = append(shared, "url", "json")
+	return v
+}
+
+// organizationAPIVerb is apiVerb of a command that names its organization with a flag, which the key does where the
+// service is asked.
+func (a *app) organizationAPIVerb(name string, shared ...string) (*verb, *domain.OrganizationID) {
+	v := a.apiVerb(name, shared...)
+	id := v.organization("id of the organization (org_…)", false)
+	v.must("name the organization with --organization, or its service with --url", func() bool { return v.url != "" || !id.IsZero() })
+	return v, id
+}
+
+// checkShared refuses flags of the database where the service is asked.
+func (v *verb) checkShared() (err error) {
+	v.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && !slices.Contains(v.shared, f.Name) {
+			err = fmt.Errorf("--%s is for the database; with --url the service is asked, and its key says for which organization and member", f.Name)
+		}
+	})
+	return err
+}
+
+func (v *verb) askService() error {
+	service, err := clientcmd.ConnectTo(v.app.App, v.url)
+	if err != nil {
+		return err
+	}
+	defer service.Close()
+	return v.ask(v.Context(), service)
 }
 
 // describeJSON says what --json prints where that is no single document.
@@ -99,6 +143,10 @@ func (v *verb) must(message string, holds func() bool) {
 func (v *verb) runs(do func() error) *cobra.Command {
 	v.RunE = func(_ *cobra.Command, args []string) error {
 		v.args = args
+		if v.url != "" {
+			do = v.askService
+			v.checks = append([]func() error{v.checkShared}, v.checks...)
+		}
 		for _, holds := range v.checks {
 			if err := holds(); err != nil {
 				return err
@@ -133,14 +181,18 @@ func (v *verb) onLedger(do func(ctx context.Context, l *ledger.Opened) error) *c
 }
 
 // onKey makes the command work on the API key that its argument names.
-func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error) *cobra.Command {
+func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error) *cobra.Command {
 	id := idArgument(v, "KEY_ID: %w (it is not the text of the key; integrity apikey list shows the ids)", domain.ParseID[domain.KeyID])
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		key, err := l.Store.Key(ctx, *id)
 		if err != nil {
 			return err
 		}
-		return do(ctx, l, key)
+		granted, err := l.Store.KeyOf(ctx, key.Organization, key.ID)
+		if err != nil {
+			return err
+		}
+		return do(ctx, l, granted)
 	})
 }
 
@@ -257,4 +309,48 @@ func list[T any, V shown](a *app, command, name string, read func(*query.Store, 
 		}
 		return showAll(v, name, all, view)
 	})
+}
+
+// apiList is list for a command that asks the service too. Each reads a page after a cursor, and says where the next one
+// begins.
+func apiList[T any, V shown](
+	a *app, command, name string,
+	read func(ctx context.Context, s *query.Store, id domain.OrganizationID, after string) (page []T, more bool, next string, err error), view func(T) V,
+	ask func(ctx context.Context, service *client.Client, after string) (page []V, more bool, next *string, err error),
+) *cobra.Command {
+	v, id := a.organizationAPIVerb(command)
+	v.ask = func(ctx context.Context, service *client.Client) error {
+		var all []V
+		for after, more := new(""), true; more && after != nil; {
+			page, further, next, err := ask(ctx, service, *after)
+			if err != nil {
+				return clientcmd.Refusal(err)
+			}
+			all, more, after = append(all, page...), further, next
+		}
+		return showAll(v, name, all, func(one V) V { return one })
+	}
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		if _, err := l.Store.Organization(ctx, *id); err != nil {
+			return err
+		}
+		var all []T
+		for after, more := "", true; more; {
+			page, further, next, err := read(ctx, l.Store, *id, after)
+			if err != nil {
+				return err
+			}
+			all, more, after = append(all, page...), further, next
+		}
+		return showAll(v, name, all, view)
+	})
+}
+
+// each views all of a list.
+func each[T, V any](all []T, view func(T) V) []V {
+	views := make([]V, len(all))
+	for i, one := range all {
+		views[i] = view(one)
+	}
+	return views
 }

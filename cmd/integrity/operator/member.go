@@ -11,42 +11,65 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
+	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
 // MemberView is a membership as JSON shows it.
 type MemberView struct {
-	ID             string `json:"id"`
-	OrganizationID string `json:"organizationId"`
-	Email          string `json:"email"`
-	Role           string `json:"role"`
-	Status         string `json:"status"`
-	CreatedAt      string `json:"createdAt"`
+	wire.FullMember
+	OrganizationID string `json:"organizationId,omitempty"` // of the database's way
 }
 
 func viewMember(m domain.Member) MemberView {
-	return MemberView{
-		ID: m.ID.String(), OrganizationID: m.Organization.String(), Email: m.Email, Role: string(m.Role), Status: string(m.Status),
-		CreatedAt: cli.TimeText(m.CreatedAt),
-	}
+	return MemberView{handlers.ViewMember(m), m.Organization.String()}
 }
 
+// viewFullMember shows a member that the service has answered.
+func viewFullMember(m wire.FullMember) MemberView { return MemberView{FullMember: m} }
+
 func (v MemberView) line() string {
-	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, cli.Visible(v.Email), v.Role, v.Status)
+	email := ""
+	if v.Email != nil {
+		email = *v.Email
+	}
+	state := string(v.Status)
+	if v.InvitationExpiresAt != nil {
+		state += " until " + *v.InvitationExpiresAt
+	}
+	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, cli.Visible(email), v.Role, state)
 }
 
 func (a *app) memberCommand() *cobra.Command {
 	return cli.Group("member", "Members of an organization and their roles",
-		a.memberAddCommand(), list(a, "member list", "members", (*query.Store).Members, viewMember), a.memberChangeCommand("member role", nil),
-		a.memberChangeCommand("member disable", new(domain.MemberDisabled)), a.memberChangeCommand("member enable", new(domain.MemberActive)),
-		a.memberChangeCommand("member end", new(domain.MemberEnded)),
-		a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
+		a.memberAddCommand(), a.memberInviteCommand(), a.memberListCommand(), a.memberChangeCommand("member role", ""),
+		a.memberChangeCommand("member disable", domain.MemberDisabled), a.memberChangeCommand("member enable", domain.MemberActive),
+		a.memberChangeCommand("member end", domain.MemberEnded),
+		a.memberSignInLinkCommand(), a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
 	)
+}
+
+func (a *app) memberListCommand() *cobra.Command {
+	return apiList(a, "member list", "members",
+		func(ctx context.Context, s *query.Store, id domain.OrganizationID, after string) ([]domain.Member, bool, string, error) {
+			from, _ := domain.ParseID[domain.MemberID](after) // empty: the first page
+			page, more, err := s.MembersPage(ctx, id, from, 1000)
+			if len(page) > 0 {
+				after = page[len(page)-1].ID.String()
+			}
+			return page, more, after, err
+		}, viewMember,
+		func(ctx context.Context, service *client.Client, after string) ([]MemberView, bool, *string, error) {
+			page, err := service.Members(ctx, after)
+			return each(page.Members, viewFullMember), page.HasMore, page.NextCursor, err
+		})
 }
 
 // readMember tells an id from an address.
@@ -106,17 +129,135 @@ func (a *app) memberAddCommand() *cobra.Command {
 	})
 }
 
+// InvitationView is an invited member with the link, where nobody mails it.
+type InvitationView struct {
+	wire.InvitedMember
+	OrganizationID string `json:"organizationId,omitempty"`
+}
+
+func (v InvitationView) line() string {
+	text := MemberView{FullMember: v.FullMember}.line()
+	if v.InvitationURLs != nil {
+		text += v.InvitationURLs.ES + "\n" + v.InvitationURLs.EN + "\n"
+	} else {
+		text += "the service mails the invitation\n"
+	}
+	return text
+}
+
+func (a *app) memberInviteCommand() *cobra.Command {
+	v, organization := a.organizationAPIVerb("member invite", "email", "role")
+	config.AddFlags(v.Command, "LISTEN", "BASE_URL")
+	email := v.email()
+	v.check(func() error { return checkEmail(*email) })
+	cli.Require(v.Command, "email")
+	role := v.role()
+	v.ask = func(ctx context.Context, service *client.Client) error {
+		invited, err := service.InviteMember(ctx, *email, *role)
+		if err != nil {
+			return clientcmd.Unsettled(err, "the same command makes another link; the former one works no more")
+		}
+		return v.show(InvitationView{InvitedMember: invited})
+	}
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		invite, code := domain.NewInviteMember(domain.InviteMember{Origin: ledger.Origin(a.App, *organization), Email: *email, Role: *role}, nil)
+		return v.changes(ctx, l, invite, func() shown {
+			return InvitationView{wire.InvitedMember{
+				FullMember: handlers.ViewMember(invite.Outcome), Renewed: invite.Renewed,
+				InvitationURLs: new(handlers.InvitationURLs(cmp.Or(l.Config.BaseURL, "http://"+l.Config.Listen), code)),
+			}, organization.String()}
+		})
+	})
+}
+
 // memberChangeCommand is every command that changes a membership: to the status, or without one to the role of a flag.
-func (a *app) memberChangeCommand(name string, status *domain.MemberStatus) *cobra.Command {
-	v, organization := a.organizationVerb(name)
-	var role *domain.Role // nil: as it is
-	if status == nil {
+func (a *app) memberChangeCommand(name string, status domain.MemberStatus) *cobra.Command {
+	v, organization := a.organizationAPIVerb(name, "member", "email", "role")
+	role := new(domain.Role)
+	if status == "" {
 		role = v.role()
 	}
 	member, email := v.member()
+	v.ask = func(ctx context.Context, service *client.Client) error {
+		id, err := memberNamed(ctx, service, *member, *email)
+		if err != nil {
+			return err
+		}
+		var changed wire.FullMember
+		if status == domain.MemberEnded {
+			changed, err = service.EndMember(ctx, id)
+		} else {
+			changed, err = service.UpdateMember(ctx, id, wire.MemberChange{Role: *role, Status: status})
+		}
+		if err != nil {
+			return clientcmd.Unsettled(err, "give the same command again")
+		}
+		return v.show(viewFullMember(changed))
+	}
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		change := &domain.ChangeMember{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email, Role: role, Status: status}
+		change := &domain.ChangeMember{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email}
+		if status == "" {
+			change.Role = role
+		} else {
+			change.Status = &status
+		}
 		return v.changes(ctx, l, change, func() shown { return viewMember(change.Outcome) })
+	})
+}
+
+// memberNamed is the id of a member that is named by it, or by an address, which one membership has at most that has not
+// ended.
+func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID, email string) (string, error) {
+	if !id.IsZero() {
+		return id.String(), nil
+	}
+	for after, more := new(""), true; more && after != nil; {
+		page, err := service.Members(ctx, *after)
+		if err != nil {
+			return "", clientcmd.Refusal(err)
+		}
+		for _, m := range page.Members {
+			if m.Email != nil && strings.EqualFold(*m.Email, email) && m.Status != domain.MemberEnded {
+				return m.ID, nil
+			}
+		}
+		after, more = page.NextCursor, page.HasMore
+	}
+	return "", cli.NegativeError("the organization has no member with this address")
+}
+
+// SignInLinkView is a link that signs a member in to the console.
+type SignInLinkView struct {
+	MemberID  string `json:"memberId"`
+	ExpiresAt string `json:"expiresAt"`
+	URL       string `json:"url"` // a path alone where the service's address is not set
+}
+
+func (v SignInLinkView) line() string { return v.URL + "\n" }
+
+func (a *app) memberSignInLinkCommand() *cobra.Command {
+	v, organization := a.organizationVerb("member sign-in-link")
+	v.Long = fmt.Sprintf(v.Long, query.SignInLifetime)
+	config.AddFlags(v.Command, "BASE_URL")
+	member, email := v.member()
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		all, err := l.Store.Members(ctx, *organization)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(m domain.Member) bool {
+			return m.Status == domain.MemberActive && (m.ID == *member || member.IsZero() && strings.EqualFold(m.Email, *email))
+		})
+		if i < 0 {
+			return errors.New("this organization has no such active member")
+		}
+		code, err := l.Store.AddOperatorLink(ctx, *organization, all[i].ID, a.Now())
+		if err != nil {
+			return err
+		}
+		return v.show(SignInLinkView{
+			MemberID: all[i].ID.String(), ExpiresAt: cli.TimeText(a.Now().Add(query.SignInLifetime)), URL: handlers.SignInURL(l.Config.BaseURL, evidence.English, code),
+		})
 	})
 }
 

@@ -95,9 +95,32 @@ export interface Reservation {
   publicId: string;
   verificationUrl: string;
   expiresAt: string;
-  status: "pending" | "expired" | "finalized";
+  status: "pending" | "expired" | "released" | "finalized";
   replayed: boolean;
   consumption: { applied: 0 };
+}
+
+/** A version that was reserved and is not registered. Of a released one, expiresAt is when it was released. */
+export interface ReservedVersion {
+  publicId: string;
+  verificationUrl: string;
+  companyReference: string;
+  source: string;
+  documentReference: string;
+  version: number;
+  status: "pending" | "expired" | "released";
+  expiresAt: string;
+}
+
+export interface ReleasedReservation extends ReservedVersion {
+  /** True where it had been released before, or had expired. */
+  replayed: boolean;
+}
+
+export interface Reservations {
+  reservations: ReservedVersion[];
+  nextCursor: string | null;
+  hasMore: boolean;
 }
 
 export type RecordStatus = "current" | "superseded" | "revoked";
@@ -180,7 +203,7 @@ export type RecordsQuery = { limit?: number } & (
       source?: string;
       documentReference?: string;
       status?: RecordStatus;
-      /** ISO 8601, the first moment of receivedAt. */
+      /** RFC 3339 times of receivedAt: from the one on, and before the other. */
       receivedFrom?: string;
       receivedTo?: string;
     }
@@ -246,6 +269,93 @@ export interface UsageEntries {
   entries: UsageEntry[];
   nextCursor: string | null;
   hasMore: boolean;
+}
+
+/** An allowance of the month; null: without a limit. */
+export interface MonthlyLimit {
+  limit: number | null;
+  used: number;
+  remaining: number | null;
+  resetsAt: string;
+}
+
+/** The organization of a key, with what is left of its month. */
+export interface Organization {
+  id: string;
+  name: string;
+  plan: string;
+  limits: { versions: MonthlyLimit; requests: MonthlyLimit; registrations: MonthlyLimit; webhookAttempts: MonthlyLimit };
+  createdAt: string;
+}
+
+export type Role = "owner" | "admin" | "reviewer" | "analyst" | "viewer";
+
+/** Without expiresAt a key lives for a year, but no longer than the key that makes it. */
+export interface ApiKeyRequest {
+  name: string;
+  scopes: string[];
+  expiresAt?: string | null;
+  source?: string | null;
+  /** Addresses or networks that its requests must come from. */
+  networks?: string[];
+  maxVersionStep?: number | null;
+  /** References of companies that it may use. */
+  companies?: string[];
+}
+
+/** A key, never with its text. lastUsedAt is to the minute. */
+export interface ApiKey {
+  id: string;
+  name: string | null;
+  memberId: string;
+  scopes: string[];
+  source: string | null;
+  networks: string[];
+  maxVersionStep: number | null;
+  grants: { companies: string[]; hasMore: boolean };
+  createdBy: string | null;
+  createdAt: string;
+  expiresAt: string;
+  lastUsedAt: string | null;
+  revokedAt: string | null;
+}
+
+export interface ApiKeys {
+  keys: ApiKey[];
+  nextCursor: string | null;
+  hasMore: boolean;
+}
+
+export interface CreatedApiKey extends ApiKey {
+  /** The text of the key: no other answer shows it. */
+  key: string;
+}
+
+export interface RotatedApiKey extends CreatedApiKey {
+  formerKey: ApiKey;
+}
+
+export interface Member {
+  id: string;
+  email: string | null;
+  role: Role;
+  status: "invited" | "active" | "disabled" | "ended";
+  createdAt: string;
+  invitationExpiresAt: string | null;
+}
+
+export interface Members {
+  members: Member[];
+  nextCursor: string | null;
+  hasMore: boolean;
+}
+
+export interface InvitedMember extends Member {
+  /** The address was invited before; that link works no more. */
+  renewed: boolean;
+  mailed: boolean;
+  /** The link, in each language; null where the service mails it. */
+  invitationUrls: { es: string; en: string } | null;
 }
 
 export interface Jwk {
@@ -396,6 +506,11 @@ export class Client {
 
   /** Scope integrity:write. A link to embed before the bytes are final; no evidence of anything. */
   reserve(of: ReservationRequest, options?: CallOptions): Promise<Reservation>;
+  /** Scope integrity:read: versions that were reserved and are not registered. A page may be empty although more follow. */
+  reservationsPage(of: { companyReference: string; status?: ReservedVersion["status"]; limit?: number; after?: string }, options?: CallOptions): Promise<Reservations>;
+  reservations(of: { companyReference: string; status?: ReservedVersion["status"]; limit?: number }, options?: CallOptions): AsyncGenerator<Reservations, void, void>;
+  /** Scope integrity:write. Gives the place of a pending reservation back; its link stays, and reserving again renews it. */
+  releaseReservation(of: { publicId: string }, options?: CallOptions): Promise<ReleasedReservation>;
   /** Scope integrity:write. The same declaration again is a replay and consumes nothing. */
   register(declaration: Declaration, options?: CallOptions): Promise<Registration>;
   /** 1 to 500 declarations, each decided as if sent alone: look at every result. */
@@ -404,7 +519,7 @@ export class Client {
   /** Scope integrity:read. RECORD_NOT_FOUND where nothing is registered. */
   lookup(of: ReservationRequest | { publicId: string }, options?: CallOptions): Promise<Record>;
   record(of: { publicId: string }, options?: CallOptions): Promise<Record>;
-  /** The records of a hash, or those of a company, newest first. */
+  /** The records of a hash, or those of a company, newest first. A page may be empty although more follow. */
   recordsPage(of: RecordsQuery & { after?: string }, options?: CallOptions): Promise<Records>;
   records(of: RecordsQuery, options?: CallOptions): AsyncGenerator<Records, void, void>;
   /** The signed export, with references and a dated observation of the state. */
@@ -423,6 +538,26 @@ export class Client {
   usageEntriesPage(of?: { period?: string; limit?: number; after?: string }, options?: CallOptions): Promise<UsageEntries>;
   /** Page after page, to the end. All are of the first one's throughSequence. */
   usageEntries(of?: { period?: string; limit?: number }, options?: CallOptions): AsyncGenerator<UsageEntries, void, void>;
+
+  /** Of any key. Everything else about keys and members has scope organization:admin. */
+  organization(options?: CallOptions): Promise<Organization>;
+  /** Oldest first, ended ones included. */
+  apiKeysPage(of?: { limit?: number; after?: string }, options?: CallOptions): Promise<ApiKeys>;
+  apiKeys(of?: { limit?: number }, options?: CallOptions): AsyncGenerator<ApiKeys, void, void>;
+  apiKey(of: { keyId: string }, options?: CallOptions): Promise<ApiKey>;
+  /** Another key with each call, of this key's member. No key gives more than it has. */
+  createApiKey(key: ApiKeyRequest, options?: CallOptions): Promise<CreatedApiKey>;
+  /** Another name, or an earlier end. */
+  updateApiKey(of: { keyId: string; name?: string; expiresAt?: string }, options?: CallOptions): Promise<ApiKey>;
+  /** A successor with the same member, scopes and limits; the former key goes on for overlapSeconds (86400). */
+  rotateApiKey(of: { keyId: string; overlapSeconds?: number; copyGrants?: boolean; expiresAt?: string }, options?: CallOptions): Promise<RotatedApiKey>;
+  revokeApiKey(of: { keyId: string }, options?: CallOptions): Promise<ApiKey>;
+  membersPage(of?: { limit?: number; after?: string }, options?: CallOptions): Promise<Members>;
+  members(of?: { limit?: number }, options?: CallOptions): AsyncGenerator<Members, void, void>;
+  inviteMember(of: { email: string; role: Role }, options?: CallOptions): Promise<InvitedMember>;
+  updateMember(of: { memberId: string; role?: Role; status?: "active" | "disabled" }, options?: CallOptions): Promise<Member>;
+  /** Ends a membership for good, or withdraws an invitation. */
+  endMember(of: { memberId: string }, options?: CallOptions): Promise<Member>;
 
   /** Public: no key is sent. Without sha256 nothing is compared. */
   compare(of: { publicId: string; sha256?: string }, options?: CallOptions): Promise<Comparison>;

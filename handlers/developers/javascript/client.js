@@ -169,6 +169,18 @@ export class Client {
     return this.#integrity("POST", "/reservations", { body: { companyReference, source, documentReference, version }, writes: true }, options);
   }
 
+  async reservationsPage({ companyReference, status, limit, after }, options) {
+    return this.#integrity("GET", "/reservations", { query: { companyReference, status, limit, after } }, options);
+  }
+
+  reservations({ companyReference, status, limit }, options) {
+    return pages((after) => this.reservationsPage({ companyReference, status, limit, after }, options));
+  }
+
+  async releaseReservation({ publicId }, options) {
+    return this.#integrity("DELETE", `/reservations/${segment("publicId", publicId)}`, { writes: true }, options);
+  }
+
   async register(declaration, options) {
     return this.#integrity("POST", "/records", { body: declaration, writes: true }, options);
   }
@@ -245,6 +257,61 @@ export class Client {
     });
   }
 
+  // ---- the organization, its keys and members
+
+  async organization(options) {
+    return this.#organization("GET", "", {}, options);
+  }
+
+  async apiKeysPage({ limit, after } = {}, options) {
+    return this.#organization("GET", "/keys", { query: { limit, after } }, options);
+  }
+
+  apiKeys({ limit } = {}, options) {
+    return pages((after) => this.apiKeysPage({ limit, after }, options));
+  }
+
+  async apiKey({ keyId }, options) {
+    return this.#organization("GET", `/keys/${segment("keyId", keyId)}`, {}, options);
+  }
+
+  async createApiKey(key, options) {
+    return this.#organization("POST", "/keys", { body: key, writes: true }, options);
+  }
+
+  async updateApiKey({ keyId, name, expiresAt }, options) {
+    return this.#organization("PATCH", `/keys/${segment("keyId", keyId)}`, { body: { name, expiresAt }, writes: true }, options);
+  }
+
+  async rotateApiKey({ keyId, overlapSeconds, copyGrants, expiresAt }, options) {
+    const body = { overlapSeconds, copyGrants, expiresAt };
+    return this.#organization("POST", `/keys/${segment("keyId", keyId)}/rotate`, { body, writes: true }, options);
+  }
+
+  async revokeApiKey({ keyId }, options) {
+    return this.#organization("DELETE", `/keys/${segment("keyId", keyId)}`, { writes: true }, options);
+  }
+
+  async membersPage({ limit, after } = {}, options) {
+    return this.#organization("GET", "/members", { query: { limit, after } }, options);
+  }
+
+  members({ limit } = {}, options) {
+    return pages((after) => this.membersPage({ limit, after }, options));
+  }
+
+  async inviteMember({ email, role }, options) {
+    return this.#organization("POST", "/members", { body: { email, role }, writes: true }, options);
+  }
+
+  async updateMember({ memberId, role, status }, options) {
+    return this.#organization("PATCH", `/members/${segment("memberId", memberId)}`, { body: { role, status }, writes: true }, options);
+  }
+
+  async endMember({ memberId }, options) {
+    return this.#organization("DELETE", `/members/${segment("memberId", memberId)}`, { writes: true }, options);
+  }
+
   // ---- what everybody may ask, without a key
 
   async compareBytes({ publicId, bytes }, options) {
@@ -267,6 +334,10 @@ export class Client {
 
   #integrity(method, path, request, options) {
     return this.#call(method, `/api/v1/integrity${path}`, request, options);
+  }
+
+  #organization(method, path, request, options) {
+    return this.#call(method, `/api/v1/organization${path}`, request, options);
   }
 
   // writes: an answer that does not come leaves the outcome unknown. raw: the answer

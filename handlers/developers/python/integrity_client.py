@@ -56,6 +56,7 @@ except ImportError as missing:
 __all__ = ["IntegrityClient", "IntegrityError", "Refused", "Unanswered", "final_bytes_declaration", "reconcile_pending"]
 
 _INTEGRITY: Final = "/api/v1/integrity"
+_ORGANIZATION: Final = "/api/v1/organization"
 _MAX_ANSWER: Final = 8 << 20
 _LONG_POLL: Final = 25  # seconds that the service holds an empty page of changes open at most
 _PAUSE: Final = 5.0  # seconds after an empty page that came at once
@@ -205,6 +206,26 @@ class IntegrityClient:
         """
         return await self._data("POST", _INTEGRITY + "/reservations", dict(zip(_IDENTITY, (company_reference, source, document_reference, version))))
 
+    async def reservations_page(
+        self, company_reference: str, *, status: str | None = None, limit: int | None = None, after: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of a company's versions that were reserved and are not registered, the earliest to expire first.
+
+        status is pending, expired or released. A page may be empty although hasMore is
+        true. Needs integrity:read.
+        """
+        query = {"companyReference": company_reference, "status": status, "limit": limit, "after": after}
+        return await self._data("GET", _INTEGRITY + "/reservations", query=query)
+
+    async def reservations(self, company_reference: str, *, status: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of reservations_page, to the end."""
+        async for page in _pages(lambda after: self.reservations_page(company_reference, status=status, limit=limit, after=after)):
+            yield page
+
+    async def release_reservation(self, public_id: str) -> dict[str, Any]:
+        """Gives the place of a pending reservation back; its link stays, and reserving again renews it. Needs integrity:write."""
+        return await self._data("DELETE", f"{_INTEGRITY}/reservations/{_segment(public_id)}")
+
     async def register(self, declaration: Mapping[str, Any]) -> dict[str, Any]:
         """Registers a version; the same declaration again is a replay and consumes nothing.
 
@@ -242,7 +263,8 @@ class IntegrityClient:
         """A page of records, the newest first, in the companies granted to the key. Needs integrity:read.
 
         Either those of a sha256, or those of a company, which the others narrow down: status
-        is current, superseded or revoked, and the times, with time zones, are of receivedAt.
+        is current, superseded or revoked; the times, with time zones, are of receivedAt: from
+        the one on, and before the other. A page may be empty although hasMore is true.
         """
         return await self._data("GET", _INTEGRITY + "/records", query={
             "sha256": sha256, "companyReference": company_reference, "source": source, "documentReference": document_reference, "status": status,
@@ -326,6 +348,83 @@ class IntegrityClient:
         if first["hasMore"]:
             async for page in _pages(lambda after: self.usage_entries_page(period=first["period"], limit=limit, after=after), first["nextCursor"]):
                 yield page
+
+    async def organization(self) -> dict[str, Any]:
+        """The organization of the key, with what is left of its month. Any key may ask."""
+        return await self._data("GET", _ORGANIZATION)
+
+    async def api_keys_page(self, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the organization's keys, the oldest first, ended ones included, never with their texts.
+
+        This and everything else about keys and members needs organization:admin.
+        """
+        return await self._data("GET", _ORGANIZATION + "/keys", query={"limit": limit, "after": after})
+
+    async def api_keys(self, *, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of api_keys_page, to the end."""
+        async for page in _pages(lambda after: self.api_keys_page(limit=limit, after=after)):
+            yield page
+
+    async def api_key(self, key_id: str) -> dict[str, Any]:
+        """One key, with the companies that it may use."""
+        return await self._data("GET", f"{_ORGANIZATION}/keys/{_segment(key_id)}")
+
+    async def create_api_key(
+        self, name: str, scopes: Sequence[str], *, expires_at: datetime | None = None, source: str | None = None, networks: Sequence[str] = (),
+        max_version_step: int | None = None, companies: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Makes a key of this key's member, another one with each call; its text, "key", is in this answer only.
+
+        companies are references. No key gives more than it has, nor a longer life; without
+        expires_at it is a year.
+        """
+        return await self._data("POST", _ORGANIZATION + "/keys", {
+            "name": name, "scopes": list(scopes), "expiresAt": _moment("expires_at", expires_at), "source": source, "networks": list(networks),
+            "maxVersionStep": max_version_step, "companies": list(companies),
+        })
+
+    async def update_api_key(self, key_id: str, *, name: str | None = None, expires_at: datetime | None = None) -> dict[str, Any]:
+        """Gives a key another name, or an earlier end."""
+        change = {"name": name, "expiresAt": _moment("expires_at", expires_at)}
+        return await self._data("PATCH", f"{_ORGANIZATION}/keys/{_segment(key_id)}", _given(change))
+
+    async def rotate_api_key(
+        self, key_id: str, *, overlap_seconds: int | None = None, copy_grants: bool = False, expires_at: datetime | None = None,
+    ) -> dict[str, Any]:
+        """Makes a successor with the same member, scopes and limits; its text, "key", is in this answer only.
+
+        The former key goes on working for overlap_seconds, a day where it is not given.
+        """
+        rotation = {"overlapSeconds": overlap_seconds, "copyGrants": copy_grants, "expiresAt": _moment("expires_at", expires_at)}
+        return await self._data("POST", f"{_ORGANIZATION}/keys/{_segment(key_id)}/rotate", _given(rotation))
+
+    async def revoke_api_key(self, key_id: str) -> dict[str, Any]:
+        """Ends a key for good."""
+        return await self._data("DELETE", f"{_ORGANIZATION}/keys/{_segment(key_id)}")
+
+    async def members_page(self, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the organization's members, the oldest first, ended memberships included."""
+        return await self._data("GET", _ORGANIZATION + "/members", query={"limit": limit, "after": after})
+
+    async def members(self, *, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of members_page, to the end."""
+        async for page in _pages(lambda after: self.members_page(limit=limit, after=after)):
+            yield page
+
+    async def invite_member(self, email: str, role: str) -> dict[str, Any]:
+        """Invites an address; again, it makes another link, and the former one works no more.
+
+        invitationUrls is the link where the service does not mail it, in this answer only.
+        """
+        return await self._data("POST", _ORGANIZATION + "/members", {"email": email, "role": role})
+
+    async def update_member(self, member_id: str, *, role: str | None = None, status: str | None = None) -> dict[str, Any]:
+        """Gives a member another role, or makes the status disabled or active."""
+        return await self._data("PATCH", f"{_ORGANIZATION}/members/{_segment(member_id)}", _given({"role": role, "status": status}))
+
+    async def end_member(self, member_id: str) -> dict[str, Any]:
+        """Ends a membership for good, or withdraws an invitation."""
+        return await self._data("DELETE", f"{_ORGANIZATION}/members/{_segment(member_id)}")
 
     async def compare(self, public_id: str, sha256: str | None = None) -> dict[str, Any]:
         """How a hash relates to a record, asked publicly: no key is sent.
@@ -478,6 +577,11 @@ async def reconcile_pending(client: IntegrityClient, declaration: Mapping[str, A
         if error.code != "RECORD_NOT_FOUND":
             raise
     return await client.register(declaration)
+
+
+def _given(members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _moment(name: str, at: datetime | None) -> str | None:

@@ -174,6 +174,21 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             companies = [company["reference"] async for page in c.companies() for company in page["companies"]]
             self.assertIn("c-python", companies)
 
+            listed = [r["version"] async for page in c.records(
+                company_reference="c-python", source="erp", document_reference="batch", received_from=datetime.now(timezone.utc) - timedelta(hours=1), limit=1,
+            ) for r in page["records"]]
+            self.assertEqual([2, 1], listed)
+            past = datetime(2020, 1, 1, tzinfo=timezone.utc)
+            page = await c.records_page(company_reference="c-python", status="current", received_from=past, received_to=past + timedelta(days=1))
+            self.assertEqual([], page["records"])
+            with self.assertRaises(ValueError):
+                await c.records_page(company_reference="c-python", received_to=datetime(2026, 1, 1))
+            unused = await c.reserve("c-python", "erp", "unused", 1)
+            pending = [r["publicId"] async for page in c.reservations("c-python", status="pending") for r in page["reservations"]]
+            self.assertIn(unused["publicId"], pending)
+            self.assertEqual("released", (await c.release_reservation(unused["publicId"]))["status"])
+            self.assertTrue((await c.release_reservation(unused["publicId"]))["replayed"])
+
             self.assertEqual("MATCH_HISTORICAL", (await anyone.compare(one["publicId"], one["sha256"]))["result"])
             matched = await anyone.compare_bytes(two["publicId"], content)
             self.assertEqual(("MATCH_CURRENT", True), (matched["result"], matched["verified"]))
@@ -231,6 +246,36 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(Refused) as refused:
                 await c.changes_page("c-feed", 1_000_000_000)
             self.assertEqual("CURSOR_AHEAD", refused.exception.code)
+
+    async def test_the_organization_administers_itself(self) -> None:
+        async with client() as c, client(key="ADMIN") as admin:
+            self.assertGreaterEqual((await c.organization())["limits"]["versions"]["used"], 0)
+            with self.assertRaises(Refused) as refused:
+                await c.api_keys_page()
+            self.assertEqual("MISSING_SCOPE", refused.exception.code)
+            tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
+            made = await admin.create_api_key(
+                "from Python", ["integrity:read"], expires_at=tomorrow, source="erp", networks=["127.0.0.1"], max_version_step=2, companies=["c-python"],
+            )
+            self.assertEqual(("from Python", ["c-python"], 2, "erp"), (made["name"], made["grants"]["companies"], made["maxVersionStep"], made["source"]))
+            async with IntegrityClient(PLAIN, made["key"]) as theirs:
+                self.assertEqual(["c-python"], [company["reference"] for company in (await theirs.companies_page())["companies"]])
+            self.assertEqual("renamed", (await admin.update_api_key(made["id"], name="renamed"))["name"])
+            rotated = await admin.rotate_api_key(made["id"], overlap_seconds=0, copy_grants=True, expires_at=tomorrow)
+            self.assertEqual((made["id"], ["c-python"]), (rotated["formerKey"]["id"], rotated["grants"]["companies"]))
+            self.assertTrue(rotated["formerKey"]["revokedAt"] and rotated["key"] != made["key"])
+            self.assertTrue((await admin.revoke_api_key(rotated["id"]))["revokedAt"])
+            self.assertNotIn("key", await admin.api_key(rotated["id"]))
+            listed = [key["id"] async for page in admin.api_keys(limit=2) for key in page["keys"]]
+            self.assertLessEqual({made["id"], rotated["id"], os.environ["WORKER_ID"]}, set(listed))
+
+            invited = await admin.invite_member("python@example.org", "viewer")
+            self.assertEqual(("invited", False), (invited["status"], invited["mailed"]))
+            self.assertIn("/console/invitation/", invited["invitationUrls"]["es"])
+            self.assertEqual("analyst", (await admin.update_member(invited["id"], role="analyst"))["role"])
+            self.assertEqual("ended", (await admin.end_member(invited["id"]))["status"])
+            statuses = {member["id"]: member["status"] async for page in admin.members(limit=1) for member in page["members"]}
+            self.assertEqual("ended", statuses[invited["id"]])
 
     async def test_refusals(self) -> None:
         async with client() as c:

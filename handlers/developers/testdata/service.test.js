@@ -68,6 +68,19 @@ test("an origin system, from the first company to the revocation", async () => {
   });
   assert.deepEqual(results.map((r) => [r.status, r.data?.version ?? r.error.code]), [[201, 2], [422, "INVALID_DATA"]]);
 
+  const versions = { companyReference: "c-js", source: "erp", documentReference: "d-1", limit: 1 };
+  const listed = [];
+  for await (const page of worker.records({ ...versions, receivedFrom: record.receivedAt })) listed.push(...page.records.map((r) => r.version));
+  assert.deepEqual(listed, [2, 1]);
+  assert.deepEqual((await worker.recordsPage({ companyReference: "c-js", status: "current" })).records.map((r) => r.version), [2]);
+  const unused = await worker.reserve({ ...identity, documentReference: "d-2" });
+  const pending = [];
+  for await (const page of worker.reservations({ companyReference: "c-js", status: "pending" })) pending.push(...page.reservations);
+  assert.deepEqual(pending.map((r) => [r.publicId, r.documentReference]), [[unused.publicId, "d-2"]]);
+  const released = await worker.releaseReservation({ publicId: unused.publicId });
+  assert.deepEqual([released.status, released.replayed], ["released", false]);
+  assert.equal((await worker.releaseReservation({ publicId: unused.publicId })).replayed, true);
+
   const evidence = await worker.evidence({ publicId: record.publicId });
   assert.deepEqual([evidence.contract, evidence.references.documentReference], ["integrity-evidence-v1", "d-1"]);
   assert.equal(JSON.parse(evidence.statusObservation.payload).status, "superseded");
@@ -140,6 +153,33 @@ test("changes come page after page, with the cursor to store", async () => {
   stop.abort();
   await assert.rejects(next, { code: "ABORTED" });
   await assert.rejects(worker.changesPage({ companyReference: "c-js", after: 1e9 }), { code: "CURSOR_AHEAD", status: 422 });
+});
+
+test("an organization administers its keys and members", async () => {
+  const organization = await worker.organization();
+  assert.ok(organization.limits.versions.used >= 3 && organization.id.startsWith("org_"));
+  await refuses(worker.apiKeysPage(), "MISSING_SCOPE", 403);
+  const made = await owner.createApiKey({ name: "from JavaScript", scopes: ["integrity:read"], companies: ["c-js"], networks: ["127.0.0.0/8"] });
+  assert.deepEqual([made.name, made.grants.companies, made.lastUsedAt], ["from JavaScript", ["c-js"], null]);
+  assert.deepEqual((await new Client({ baseUrl: setup.baseUrl, apiKey: made.key }).companiesPage()).companies.map((c) => c.reference), ["c-js"]);
+  assert.equal((await owner.updateApiKey({ keyId: made.id, name: "renamed" })).name, "renamed");
+  const rotated = await owner.rotateApiKey({ keyId: made.id, overlapSeconds: 0, copyGrants: true });
+  assert.deepEqual([rotated.formerKey.id, rotated.formerKey.revokedAt !== null, rotated.grants.companies], [made.id, true, ["c-js"]]);
+  assert.ok((await owner.revokeApiKey({ keyId: rotated.id })).revokedAt);
+  const { revokedAt, key } = { ...(await owner.apiKey({ keyId: rotated.id })) };
+  assert.deepEqual([typeof revokedAt, key], ["string", undefined]);
+  const listed = [];
+  for await (const page of owner.apiKeys({ limit: 2 })) listed.push(...page.keys.map((k) => k.id));
+  assert.ok(listed.includes(made.id) && listed.includes(rotated.id) && new Set(listed).size === listed.length);
+
+  const invited = await owner.inviteMember({ email: "javascript@example.org", role: "viewer" });
+  assert.deepEqual([invited.status, invited.mailed, invited.renewed], ["invited", false, false]);
+  assert.match(invited.invitationUrls.en, /\/en\/console\/invitation\//);
+  assert.equal((await owner.updateMember({ memberId: invited.id, role: "analyst" })).role, "analyst");
+  assert.equal((await owner.endMember({ memberId: invited.id })).status, "ended");
+  const members = [];
+  for await (const page of owner.members({ limit: 1 })) members.push(...page.members.map((m) => m.status));
+  assert.ok(members.includes("ended") && members.includes("active"));
 });
 
 test("a certificate's file is accepted only where verified is true", async () => {
