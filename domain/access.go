@@ -60,6 +60,7 @@ type Access struct {
 	Member       MemberID
 	Role         Role
 	Scopes       []Scope
+	Console      bool // a member who has signed in, without a key
 	Limits       KeyLimits
 	ExpiresAt    time.Time
 	Plan         string
@@ -157,6 +158,9 @@ func (s *State) Judge(c Origin, used int, now time.Time) error {
 	if c.Actor == OperatorActor || c.Actor == SystemActor {
 		return nil
 	}
+	if c.Console {
+		return s.judgeConsole(c)
+	}
 	if id, err := ParseID[KeyID](c.Actor); err == nil {
 		key := s.keys[id]
 		if key == nil || key.Organization != c.Organization || key.ended(now) {
@@ -187,6 +191,19 @@ func (s *State) Judge(c Origin, used int, now time.Time) error {
 		return ErrLinkRefused
 	}
 	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
+}
+
+// judgeConsole refuses a member who has signed in and may no longer act, or whose role may not use the scope.
+func (s *State) judgeConsole(c Origin) error {
+	id, err := ParseID[MemberID](c.Actor)
+	member := s.activeMember(c.Organization, id)
+	if err != nil || member == nil {
+		return ErrSessionEnded
+	}
+	if c.Scope != "" && !member.Role.Allows(c.Scope) {
+		return Refuse(RoleRequired, "This needs one of the roles %v; this member is %s.", RolesFor(c.Scope), member.Role)
+	}
+	return nil
 }
 
 // withinMinute refuses a request beyond the limit of its minute, where its group has counted it.

@@ -31,6 +31,8 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	OAuthLinkStarted:          "linkId memberId scopes expiresAt",
 	OAuthLinked:               "linkId scopes",
 	OAuthConsentWithdrawn:     "linkId",
+	PasskeyAdded:              "passkeyId memberId nameTextId=name.id",
+	PasskeyRemoved:            "passkeyId",
 	CompanyCreated:            "companyId *reference",
 	CompanyStatusChanged:      "companyId status",
 	CompanyAccessChanged:      "companyId keyId enabled",

@@ -56,6 +56,7 @@ type Needs struct {
 	Webhooks        []OrganizationID // their destinations, with their texts
 	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for
 	Links           []LinkID
+	Passkeys        []MemberID // all passkeys of these members that were not removed
 	Certification   CertificationNeeds
 }
 
@@ -103,6 +104,9 @@ type Origin struct {
 	RequestID    string
 	// Link is the link that an OAuth token acts through; zero for an API key.
 	Link LinkID
+	// Console says that the actor is a member who has signed in to the console: judged by being active and by the role
+	// alone, which may use all that it allows.
+	Console bool
 	// Scope is what the actor must be allowed when the command is decided; empty for what every active key may do.
 	Scope Scope
 	// Minute is the UTC minute of a request that was not counted before the queue: its group counts it, and judges it by

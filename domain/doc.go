@@ -34,6 +34,8 @@
 //	grant           that a key may use a company
 //	OAuth subject   a person at an OAuth provider, held as a keyed digest of issuer and subject
 //	link            a member's consent to act with tokens of an OAuth subject
+//	passkey         a member's WebAuthn credential, for signing in to the console
+//	session         a member who has signed in to the console
 //	operator        the one that runs the service; acts through the command line, without an API key
 //	Origin          on whose behalf a command acts, and in which request
 //

@@ -195,6 +195,8 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&LinkStartedBody{LinkID: LinkID{1}, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: OAuthScopes(), ExpiresAt: noon()},
 		&LinkedBody{LinkID: LinkID{1}, Subject: []byte{3, 4}, Scopes: []Scope{VerifyRead}},
 		&ConsentWithdrawnBody{LinkID: LinkID{1}},
+		&PasskeyAddedBody{PasskeyID: PasskeyID{1}, MemberID: member, Name: ref, Credential: Credential{CredentialID: []byte{1}, PublicKey: []byte{2}, Transports: []string{"internal"}}},
+		&PasskeyRemovedBody{PasskeyID: PasskeyID{1}},
 	} {
 		row := rowByBody[reflect.TypeOf(body)]
 		data, err := appendCanonical(nil, body)

@@ -122,5 +122,7 @@ var (
 	errCompanyClosed          = Refuse(CompanyClosed, "This company is closed and takes no new versions; what was declared of it before stays as it is. An owner or admin of the organization, or the operator, may open it again.")
 	ErrKeyRefused             = Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
 	ErrLinkRefused            = Refuse(IdentityNotLinked, "This OAuth subject is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
+	ErrSessionEnded           = Refuse(InvalidState, "This membership is no longer active.")
+	errUnknownPasskey         = Refuse(NotFound, "This member has no such passkey.")
 	ErrRequestUnderWay        = Refuse(RequestInProgress, "A request with this Idempotency-Key is still running; send the same request again in a moment.")
 )

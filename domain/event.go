@@ -136,6 +136,8 @@ var (
 	OAuthLinkStarted          = declare[LinkStartedBody]("oauth.link_started", 1, nil)
 	OAuthLinked               = declare[LinkedBody]("oauth.linked", 1, nil)
 	OAuthConsentWithdrawn     = declare[ConsentWithdrawnBody]("oauth.consent_withdrawn", 1, nil)
+	PasskeyAdded              = declare("passkey.added", 1, func(b *PasskeyAddedBody) []*TextRef { return refs(&b.Name) })
+	PasskeyRemoved            = declare[PasskeyRemovedBody]("passkey.removed", 1, nil)
 	CompanyCreated            = declare[CompanyCreatedBody]("company.created", 1, nil)
 	CompanyStatusChanged      = declare[CompanyStatusChangedBody]("company.status_changed", 1, nil)
 	CompanyAccessChanged      = declare[AccessChangedBody]("company.access_changed", 1, nil)

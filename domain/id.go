@@ -39,6 +39,9 @@ type (
 	reviewKind          struct{}
 	approvalKind        struct{}
 	linkKind            struct{}
+	passkeyKind         struct{}
+	signInKind          struct{}
+	sessionKind         struct{}
 )
 
 func (organizationKind) prefix() string    { return "org" }
@@ -57,8 +60,11 @@ func (analysisKind) prefix() string        { return "ana" }
 func (reviewKind) prefix() string          { return "rvw" }
 func (approvalKind) prefix() string        { return "apr" }
 func (linkKind) prefix() string            { return "lnk" }
+func (passkeyKind) prefix() string         { return "psk" }
+func (signInKind) prefix() string          { return "sil" }
+func (sessionKind) prefix() string         { return "ses" }
 
-// Ids by kind. OrganizationID, KeyID and LinkID carry their shard in the last 16 bits.
+// Ids by kind. OrganizationID, KeyID, LinkID and SignInID carry their shard in the last 16 bits.
 type (
 	OrganizationID    = ID[organizationKind]
 	MemberID          = ID[memberKind]
@@ -76,6 +82,9 @@ type (
 	ReviewID          = ID[reviewKind]
 	ApprovalID        = ID[approvalKind]
 	LinkID            = ID[linkKind]
+	PasskeyID         = ID[passkeyKind]
+	SignInID          = ID[signInKind]
+	SessionID         = ID[sessionKind]
 )
 
 // NewID makes a fresh id whose first 48 bits are now in milliseconds.
@@ -136,7 +145,7 @@ func (id ID[K]) String() string {
 // IsZero reports whether the id is missing.
 func (id ID[K]) IsZero() bool { return id == ID[K]{} }
 
-// Shard reads the last 16 bits; meaningful for OrganizationID, KeyID and LinkID only.
+// Shard reads the last 16 bits; meaningful for OrganizationID, KeyID, LinkID and SignInID only.
 func (id ID[K]) Shard() Shard { return Shard(binary.BigEndian.Uint16(id[14:])) }
 
 // MarshalText writes the TypeID.

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
 	"net/mail"
@@ -117,6 +118,17 @@ func (b *MemberChangedBody) apply(s *State, _ *Event) error {
 		m.Role, m.Status = b.Role, b.Status
 	}
 	return nil
+}
+
+// EmailSHA256 is what an address is looked up by: the SHA-256 of it in lower case, of the letters A to Z alone, so that
+// the database writes the same.
+func EmailSHA256(address string) [32]byte {
+	return sha256.Sum256([]byte(strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, address)))
 }
 
 // AddMember gives a person a role in an organization.

@@ -24,6 +24,7 @@ const (
 	apiKeyPrefix     = "ik_"
 	linkCodePrefix   = "il_" // as long as apiKeyPrefix
 	invitationPrefix = "in_" // as long as apiKeyPrefix
+	signInPrefix     = "is_" // as long as apiKeyPrefix
 	secretLength     = 43    // base62 characters of 256 bits
 	checksumLength   = 6     // base62 characters of a CRC-32
 	apiKeyLength     = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
@@ -35,6 +36,20 @@ func HasAPIKeyForm(text string) bool { return strings.HasPrefix(text, apiKeyPref
 // NewAPIKey draws the secret of a key and returns the text that is shown once
 // (contract section 1) with the SHA-256 of the secret, which is all that is stored.
 func NewAPIKey(id KeyID) (text string, secretSHA256 [32]byte) { return newSecretText(apiKeyPrefix, id) }
+
+// NewSignInLink draws the id and secret of a link that signs a person in to the console, and returns its code, which
+// stands in the link alone, with the SHA-256 of the secret, which is all that is stored.
+func NewSignInLink(now time.Time, shard Shard) (id SignInID, code string, secretSHA256 [32]byte) {
+	id = newShardID[SignInID](now, shard)
+	code, secretSHA256 = newSecretText(signInPrefix, id)
+	return id, code, secretSHA256
+}
+
+// ParseSignInCode splits the code of such a link into its id and the SHA-256 of its secret. A wrong form or checksum is
+// refused here, before any query.
+func ParseSignInCode(text string) (id SignInID, secretSHA256 [32]byte, ok bool) {
+	return parseSecretText[SignInID](text, signInPrefix)
+}
 
 func newSecretText(prefix string, id [16]byte) (text string, secretSHA256 [32]byte) {
 	secret := randomBase62()

@@ -34,6 +34,7 @@ type State struct {
 	webhooks   table[WebhookID, *Webhook]
 	authorized table[CompanyID, table[WebhookID, bool]]
 	links      table[LinkID, *OAuthLink]
+	passkeys   table[PasskeyID, *Passkey] // not removed
 	requests   table[monthKey, RequestUsage]
 
 	accounts         table[OrganizationID, *CertificationAccount]
@@ -112,6 +113,7 @@ func (s *State) AddMember(m Member)             { addOnce(&s.members, m.ID, m) }
 func (s *State) AddKey(k APIKey)                { addOnce(&s.keys, k.ID, k) }
 func (s *State) AddWebhook(w Webhook)           { addOnce(&s.webhooks, w.ID, w) } // not a deleted one
 func (s *State) AddLink(l OAuthLink)            { addOnce(&s.links, l.ID, l) }
+func (s *State) AddPasskey(p Passkey)           { addOnce(&s.passkeys, p.ID, p) } // not a removed one
 
 func (s *State) AddCompany(c Company) {
 	s.references.put(CompanyNeed{c.Organization, c.Reference}, addOnce(&s.companies, c.ID, c))

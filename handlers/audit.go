@@ -18,6 +18,7 @@ func targets() map[string]string {
 	return map[string]string{
 		"org": "organization", "usr": "member", "key": "key", "com": "company", "whk": "webhook", "art": "artifact", "ver": "version",
 		"ana": "analysis", "rvw": "review", "apr": "approval", "lnk": "oauth_link",
+		"psk": "passkey",
 	}
 }
 

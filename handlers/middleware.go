@@ -21,6 +21,7 @@ import (
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
 	"integrityledger/handlers/mcp"
+	"integrityledger/projections/query"
 )
 
 // call is what is known about the request under way.
@@ -39,9 +40,10 @@ type call struct {
 	arrived    bool      // the whole body has
 	unwanted   io.Reader // the body, where it is passed over
 	limits     []*limitState
-	reached    int64    // the organization's sequence after what the request has written
-	over       []func() // when the handler has returned
-	challenged bool     // a refusal tells where to get a token
+	reached    int64          // the organization's sequence after what the request has written
+	over       []func()       // when the handler has returned
+	challenged bool           // a refusal tells where to get a token
+	session    *query.Session // of the console; nil elsewhere
 	meter      strictjson.Meter
 }
 
@@ -91,7 +93,9 @@ func (s *server) serve(rt route) http.Handler {
 		for _, release := range c.over {
 			release()
 		}
-		if err != nil {
+		if onward, ok := s.consoleAnswer(r, rt, err); ok {
+			resp = onward
+		} else if err != nil {
 			resp = s.failure(r, resp.header, err)
 			if rt.wantsPage(r) {
 				resp = s.failurePage(r, resp, err)
@@ -101,7 +105,7 @@ func (s *server) serve(rt route) http.Handler {
 		if resp.cache == "" && rt.policy.caller != anyone {
 			resp.cache = privateNoStore
 		}
-		if rt.policy.caller != anyone && !rt.policy.isMessage() && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.status < http.StatusMultipleChoices {
+		if rt.policy.caller.withCredential() && !rt.policy.isMessage() && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.status < http.StatusMultipleChoices {
 			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached), 10))
 		}
 		written := s.write(w, r, c, resp)
@@ -135,9 +139,18 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
 		return response{status: http.StatusForbidden, raw: body}, nil
 	}
+	if e.console && s.console.origin.Check(r) != nil {
+		return s.fromOtherSite(r)
+	}
 	c := callOf(r)
 	if c.presumed = e.judged && s.presume(r, e.policy); !c.presumed {
 		if err := s.admit(r, e.policy); err != nil {
+			return response{}, err
+		}
+	}
+	if e.caller == withSession {
+		var err error
+		if r, err = s.resume(r, e.policy); err != nil {
 			return response{}, err
 		}
 	}
@@ -184,7 +197,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, e endpoint) (res
 
 // admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the month.
 func (s *server) admit(r *http.Request, p policy) error {
-	if err := s.limitAddress(r, p.bucket); err != nil || p.caller == anyone {
+	if err := s.limitAddress(r, p.bucket); err != nil || !p.caller.withCredential() {
 		return err
 	}
 	if err := s.authenticate(r, p); err != nil {

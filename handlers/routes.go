@@ -28,7 +28,7 @@ const unknownRoute = "unknown"
 
 // endpoints are all that the service answers. Of two that match a path, the first answers.
 func (s *server) endpoints() []endpoint {
-	return slices.Concat(s.integrityEndpoints(), s.publicEndpoints(), s.certificationEndpoints(), s.accountEndpoints(), s.organizationEndpoints(), s.oauthEndpoints(), s.siteEndpoints())
+	return slices.Concat(s.integrityEndpoints(), s.publicEndpoints(), s.certificationEndpoints(), s.accountEndpoints(), s.organizationEndpoints(), s.oauthEndpoints(), s.consoleEndpoints(), s.siteEndpoints())
 }
 
 // integrityEndpoints are those of hash-only registration.
@@ -223,6 +223,9 @@ type policy struct {
 	replica bool
 	// queues is true of endpoints that write without the ledger, so that no group judges the actor.
 	queues bool
+	// console is true of the pages for people who have signed in, and of the way in: a browser that another site's page
+	// has made write there is refused.
+	console bool
 	// judged is true of endpoints whose one command has its actor judged, and the request counted, by its group.
 	judged bool
 }
@@ -234,7 +237,11 @@ const (
 	withKey        caller = iota // an API key
 	withKeyOrToken               // an API key, or an access token while OAuth is configured
 	anyone                       // also with a credential that the handler itself reads
+	withSession                  // the cookie of a session of the console, and no other credential
 )
+
+// withCredential is true of callers that authenticate with each request, as programs do.
+func (c caller) withCredential() bool { return c == withKey || c == withKeyOrToken }
 
 // anyScope is of endpoints that every active key may call.
 const anyScope domain.Scope = ""

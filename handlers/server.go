@@ -81,6 +81,10 @@ type Config struct {
 	Ready func(context.Context) error
 	// SecretKey seals webhook secrets, and the codes of invitations for the queue of mails. Nil: no webhook can be made.
 	SecretKey *domain.SecretKey
+	// NoInvitations keeps invited people out: the page on which they accept is not there.
+	NoInvitations bool
+	// LinkMailer mails links that sign people in to the console. Nil: no mail is sent.
+	LinkMailer *LinkMailer
 	// MailsInvitations says that invitations are mailed, where SecretKey is there too; otherwise they are answered.
 	MailsInvitations bool
 	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: keys only.
@@ -117,6 +121,7 @@ type server struct {
 	used      *usedVersions
 	callers   *callers
 	records   *verifier
+	console   *console // nil: there is no console
 	site      *web.Site
 	// unproven is, in nanoseconds since 1970, until when evidence is made without asking for a proof of inclusion.
 	unproven  atomic.Int64
@@ -147,6 +152,7 @@ func New(c Config) http.Handler {
 		used:      newUsedVersions(),
 		callers:   newCallers(),
 		records:   newVerifier(),
+		console:   newConsole(c),
 		site:      must(web.New(c.Relationship)),
 		downloads: must(developers.Downloads()),
 	}
@@ -187,7 +193,7 @@ func origin(r *http.Request) domain.Origin { return callOf(r).origin() }
 
 func (c *call) origin() domain.Origin {
 	o := domain.Origin{
-		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID,
+		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Console: c.access.Console, Scope: c.scope, RequestID: c.requestID,
 	}
 	if c.presumed {
 		o.Minute = c.start.Unix() / 60

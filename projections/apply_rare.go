@@ -28,14 +28,21 @@ const (
 		at_80  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_80, excluded.at_80) ELSE excluded.at_80 END,
 		at_95  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_95, excluded.at_95) ELSE excluded.at_95 END,
 		at_100 = CASE WHEN w.period = excluded.period THEN coalesce(w.at_100, excluded.at_100) ELSE excluded.at_100 END`
-	insertMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)`
-	inviteMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at, invitation_sha256, invited_until)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+	// The address is hashed where it lies, so that a rebuild, which has events alone, writes the same.
+	addressOfMember = `sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8'))
+	FROM shard_heads s
+	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = $4
+	WHERE s.shard = $1`
+	insertMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at, email_sha256)
+	SELECT s.shard, $2, $3, $4, $5, $6, $7, ` + addressOfMember
+	inviteMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at, invitation_sha256, invited_until, email_sha256)
+	SELECT s.shard, $2, $3, $4, $5, $6, $7, $8, $9, ` + addressOfMember + `
 	ON CONFLICT (shard, organization_id, member_id) DO UPDATE SET email_id = excluded.email_id, role = excluded.role, status = excluded.status,
-		invitation_sha256 = excluded.invitation_sha256, invited_until = excluded.invited_until`
-	joinMember   = `UPDATE members SET status = $4 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
-	updateMember = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
-	insertKey    = `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, network,
+		invitation_sha256 = excluded.invitation_sha256, invited_until = excluded.invited_until, email_sha256 = excluded.email_sha256`
+	eraseAddresses = `UPDATE members SET email_sha256 = NULL WHERE shard = $1 AND organization_id = $2 AND email_id = ANY($3)`
+	joinMember     = `UPDATE members SET status = $4 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
+	updateMember   = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
+	insertKey      = `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, network,
 		max_version_step, networks, name_id, created_by, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 	renameKey       = `UPDATE api_keys SET name_id = $3 WHERE shard = $1 AND key_id = $2`
@@ -45,6 +52,14 @@ const (
 	closeCompany    = `UPDATE companies SET closed_at = $3 WHERE shard = $1 AND company_id = $2`
 	upsertGrant     = `INSERT INTO grants (shard, key_id, company_id, enabled, updated_at) VALUES ($1, $2, $3, $4, $5)
 	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`
+)
+
+// Passkeys.
+const (
+	insertPasskey = `INSERT INTO passkeys (shard, passkey_id, organization_id, member_id, credential_id, public_key, transports, backup_eligible,
+		name_id, created_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+	removePasskey = `UPDATE passkeys SET removed_at = $3 WHERE shard = $1 AND passkey_id = $2`
 )
 
 // Links to OAuth subjects.
@@ -150,6 +165,11 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		b.Queue(changeKeyExpiry, shard, body.KeyID, body.ExpiresAt)
 	case *domain.KeyRevokedBody:
 		b.Queue(revokeKey, shard, body.KeyID, e.OccurredAt)
+	case *domain.PasskeyAddedBody:
+		b.Queue(insertPasskey, shard, body.PasskeyID, organization, body.MemberID, body.CredentialID, body.PublicKey,
+			append([]string{}, body.Transports...), body.BackupEligible, body.Name.ID, e.OccurredAt)
+	case *domain.PasskeyRemovedBody:
+		b.Queue(removePasskey, shard, body.PasskeyID, e.OccurredAt)
 	case *domain.CompanyCreatedBody:
 		b.Queue(insertCompany, shard, e.Company, organization, body.Reference, e.OccurredAt)
 	case *domain.CompanyStatusChangedBody:
@@ -217,7 +237,7 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		b.Queue(ensureAccount, shard, organization)
 		b.Queue(addCredits, shard, organization, body.Credits)
 	case *domain.TextsErasedBody:
-		// texts are no projection
+		b.Queue(eraseAddresses, shard, organization, body.Texts) // texts are no projection
 	default:
 		return errNoProjection
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // Enqueue queues the effects of events: a delivery for each destination that is authorized for the event's company at
-// this moment, a mail for each quota warning and each disabled destination, and what certification stores and erases.
+// this moment, a mail for each quota warning and each disabled destination, what certification stores and erases, and the
+// end of sessions.
 // It runs in the group's transaction and never in a replay. state is the group's: if none of its companies has a
 // destination, no delivery is looked for; queued is set where there is one.
 func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
@@ -20,8 +21,14 @@ func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *dom
 	for i := range events {
 		enqueueMail(b, shard, &events[i])
 		enqueueCertification(b, shard, &events[i])
+		if body, ok := events[i].Body.(*domain.MemberChangedBody); ok {
+			b.Queue(endSessions, shard, body.MemberID)
+		}
 	}
 }
+
+// Another role or status ends every session of the member for good: one that was disabled for a moment signs in again.
+const endSessions = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2`
 
 // The destinations are read as this transaction has left them. Outer joins, and a status hidden in CASE, make each
 // event a look-up; OFFSET 0, as in other statements, would move this one to the coordinator of Citus. A type is the

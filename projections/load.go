@@ -31,6 +31,7 @@ const (
 		m.invitation_sha256, m.invited_until`
 	LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
 		l.subject, l.consented, l.linked_at, l.withdrawn_at`
+	PasskeyColumns = `p.passkey_id, p.organization_id, p.member_id, p.credential_id, p.public_key, p.transports, p.backup_eligible, p.created_at` //nolint:gosec // names of columns
 	WebhookColumns = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
 		w.types, w.status, w.disabled_reason, w.secret, w.previous_secret, w.previous_until, w.created_at, w.updated_at`
 	WebhookTexts = `
@@ -50,6 +51,7 @@ const (
 	loadCompanyIDs    = eachID + CompanyColumns + ` FROM companies c WHERE shard = $1 AND company_id = n.id` + atItsKey
 	loadKeyGrants     = eachID + `key_id, company_id, enabled FROM grants WHERE shard = $1 AND key_id = n.id` + atItsKey
 	loadLinks         = eachID + LinkColumns + ` FROM oauth_links l WHERE shard = $1 AND link_id = n.id` + atItsKey
+	loadPasskeys      = eachID + PasskeyColumns + ` FROM passkeys p WHERE shard = $1 AND member_id = n.id AND removed_at IS NULL` + atItsKey
 	loadWebhookAccess = eachID + `company_id, webhook_id FROM company_webhooks WHERE shard = $1 AND company_id = n.id AND enabled` + atItsKey
 
 	// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
@@ -176,6 +178,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 
 	loadCertification(b, shard, needs.Certification, periods, s)
 	lookUp(b, shard, loadLinks, needs.Links, s.AddLink)
+	lookUp(b, shard, loadPasskeys, needs.Passkeys, s.AddPasskey)
 	lookUp(b, shard, loadCompanyIDs, needs.CompanyIDs, s.AddCompany)
 	lookUp(b, shard, loadMembers, needs.Members, s.AddMember)
 	// The member of a key comes without the address, so after the members that come with it.

@@ -97,15 +97,18 @@ type service struct {
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
 	warner    *queue.Loop
-	forwarder *stream.Forwarder // nil: nothing is forwarded
-	tree      tree              // the transparency log
-	draining  atomic.Bool       // still serving, but no longer ready
-	keyUses   query.KeyUses
-	installed eventstore.Installation
-	contents  *blobs.Store
-	analyzer  *analyzer.Analyzer
-	metrics   *ops.Metrics
-	traces    *ops.Traces // nil: nothing is traced
+	// send hands a mail to the mail server. Nil: mails wait until there is one, and nobody is mailed a link to sign in.
+	send       func(context.Context, queue.Mail) error
+	linkMailer *handlers.LinkMailer
+	forwarder  *stream.Forwarder // nil: nothing is forwarded
+	tree       tree              // the transparency log
+	draining   atomic.Bool       // still serving, but no longer ready
+	keyUses    query.KeyUses
+	installed  eventstore.Installation
+	contents   *blobs.Store
+	analyzer   *analyzer.Analyzer
+	metrics    *ops.Metrics
+	traces     *ops.Traces // nil: nothing is traced
 
 	commit, read, public, queue, wake *pgxpool.Pool
 	scans                             *pgxpool.Pool // of questions that may read much

@@ -17,6 +17,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/mail"
 	"integrityledger/cmd/integrity/stream"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -134,6 +135,12 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
 		return err
 	}
+	if s.cfg.SMTPURL != "" {
+		if s.send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
+			return err
+		}
+		s.linkMailer = handlers.NewLinkMailer(handlers.LinkMailer{Store: s.store, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log})
+	}
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
 	if s.webhooks, err = webhooks.New(webhooks.Config{
 		Pool: s.queue, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.cfg.Egress().Allows,
@@ -191,11 +198,11 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests, Operating: operating,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
-		SecretKey:    s.secretKey, Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,
+		SecretKey:    s.secretKey, MailsInvitations: s.cfg.SMTPURL != "", Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
 		OAuth: s.oauth(), Transparency: s.tree.reader,
-		Observe: s.metrics.Request, Tracer: s.traces.Tracer(),
+		Observe: s.metrics.Request, Tracer: s.traces.Tracer(), LinkMailer: s.linkMailer, NoInvitations: !s.cfg.Invitations,
 	}), nil
 }
 

@@ -6,28 +6,23 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/integrity/mail"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/eventstore"
 	"integrityledger/projections/queue"
 )
 
-// How often it is written down which keys were used, and warned of keys that end soon.
+// How often it is written down which keys were used, warned of keys that end soon, and sessions that are over are
+// deleted.
 const (
-	keyUseEvery     = time.Minute
-	keyWarningEvery = 24 * time.Hour
+	forgetSessionsEvery = 10 * time.Minute
+	keyUseEvery         = time.Minute
+	keyWarningEvery     = 24 * time.Hour
 )
 
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
-	var send func(context.Context, queue.Mail) error // nil: mails wait until there is a server
-	if s.cfg.SMTPURL != "" {
-		if send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
-			return nil, err
-		}
-	}
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, Observe: s.metrics.Mail,
+		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
 	})
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
@@ -36,6 +31,10 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { s.warner.Run(working) })
 	workers.Go(func() { s.eraser().Run(working) })
 	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
+	workers.Go(func() { every(working, forgetSessionsEvery, s.forgetSessions) })
+	if s.linkMailer != nil {
+		workers.Go(func() { s.linkMailer.Run(working) })
+	}
 	workers.Go(func() { every(working, keyUseEvery, s.flushKeyUses) })
 	workers.Go(func() { every(working, keyWarningEvery, s.warnOfKeys) })
 	if s.forwarder != nil {
@@ -94,6 +93,13 @@ func (s *service) forgetAnswers(ctx context.Context) {
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("old answers of idempotent requests stay", "error", err)
+	}
+}
+
+// forgetSessions deletes sessions of the console, and what led to them, whose time is over.
+func (s *service) forgetSessions(ctx context.Context) {
+	if err := s.store.ForgetSessions(ctx, s.Now()); err != nil && ctx.Err() == nil {
+		s.log.Warn("sessions that are over stay for now", "error", err)
 	}
 }
 

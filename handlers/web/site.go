@@ -37,6 +37,7 @@ type Site struct {
 	assets       *assets
 	texts        map[evidence.Language]map[Kind]*texts
 	templates    *template.Template
+	console      *template.Template // by the name of the file
 	relationship map[evidence.Language]string
 }
 
@@ -53,6 +54,9 @@ func New(relationship map[evidence.Language]string) (*Site, error) {
 	}
 	s := &Site{assets: a, texts: words, relationship: relationship}
 	if s.templates, err = s.newTemplate().ParseFS(templateFiles, "templates/*.html"); err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	if s.console, err = s.newTemplate().ParseFS(templateFiles, "templates/layout.html", "templates/console/*.html"); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
 	return s, nil
@@ -81,7 +85,8 @@ type frame struct {
 	Developer bool   // a page for developers, with their style
 	Script    string // asset that the page runs; empty means none
 	Indexed   bool   // search engines may list it
-	SigningIn bool   // the page has to do with the one cookie that there is
+	SigningIn bool   // the page has to do with the one cookie of a sign-in at a provider
+	Signed    bool   // a page of the console, with its style and cookies
 }
 
 func newFrame(t *texts, language evidence.Language, title, alternate string) frame {
@@ -105,8 +110,12 @@ func Other(language evidence.Language) evidence.Language {
 }
 
 func (s *Site) render(name string, data any) ([]byte, error) {
+	return render(s.templates, name, data)
+}
+
+func render(templates *template.Template, name string, data any) ([]byte, error) {
 	var b bytes.Buffer
-	if err := s.templates.ExecuteTemplate(&b, name, data); err != nil {
+	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
 	return b.Bytes(), nil

@@ -21,6 +21,7 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	l.Must(t, &domain.ChangeLimits{Origin: o.Operator(), Unfinalized: new(int32(9000))})
 	l.destinations(t, o)
 	l.links(t, o)
+	l.passkeys(t, o)
 	l.Must(t, l.Reserve(t, o, "reserved", 1))
 	for _, after := range []string{"", "reserved", "registered"} {
 		document := "released-" + after
@@ -100,6 +101,18 @@ func (l *Ledger) links(t testing.TB, o Organization) {
 	}
 	l.Must(t, redeem)
 	l.Must(t, &domain.WithdrawConsent{Origin: o.Operator(), Link: id})
+}
+
+func (l *Ledger) passkeys(t testing.TB, o Organization) {
+	t.Helper()
+	member := domain.Origin{Organization: o.ID, Actor: o.Key.Member.String(), RequestID: "test", Console: true}
+	for i := range byte(2) {
+		add := &domain.AddPasskey{Origin: member, Member: o.Key.Member, Name: "laptop", Credential: domain.Credential{CredentialID: []byte{i}, PublicKey: []byte{1}}}
+		l.Must(t, add)
+		if i == 0 {
+			l.Must(t, &domain.RemovePasskey{Origin: member, Member: o.Key.Member, Passkey: add.Outcome.ID})
+		}
+	}
 }
 
 // certification takes two versions of an artifact to certificates, the first of which is replaced and the second

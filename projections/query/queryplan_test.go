@@ -92,6 +92,28 @@ func TestCertificationReadsLookUpKeys(t *testing.T) {
 	}
 }
 
+// Statements of the console: each request of a person who has signed in asks the first.
+func TestConsoleLooksUpKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for name, query := range map[string]string{
+		"session": findSession, "touch": touchSession, "delete": deleteSession, "sessions": listSessions, "end": endSession, "end_all": endSessions,
+		"memberships": findMemberships, "membership": findMembership, "add_link": insertSignInLink, "link": findSignInLink, "use_link": useSignInLink,
+		"challenge": takeChallenge, "passkeys": findPasskeys, "use_passkey": usePasskey,
+		"forget_sessions": forgetSessions, "forget_links": forgetLinks, "forget_challenges": forgetChallenges,
+		"never": "SELECT token_sha256 FROM console_sessions WHERE shard = $1 AND role = $2",
+	} {
+		plan := pgtest.Explain(t, pool, name, query)
+		if good := pgtest.LooksUpKeys(t, pool, plan); good != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
+
 // Statements on the history of an organization, and on a month's consumption: each is a range of the index that was
 // made for it.
 func TestHistoryLooksUpKeys(t *testing.T) {

@@ -55,6 +55,7 @@ type Config struct {
 	InsecureHTTP, WebhookInsecure   bool
 	PublicPerMinute, PagesPerMinute int
 	SMTPURL, MailFrom               string
+	Invitations                     bool // whoever is invited becomes a member by themselves
 	SecretKey                       string
 	TLSCert, TLSKey                 string
 	BlobURL                         string

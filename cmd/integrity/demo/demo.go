@@ -49,7 +49,9 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/handlers"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
@@ -206,10 +208,14 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+	signIn, err := s.signInLink(ctx, access)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
 	_, err = fmt.Fprint(s.Out, strings.NewReplacer(
 		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}", access.Keys.Admin,
 		"{company}", access.CompanyReference, "{document}", document, "{file}", shellQuote(example),
-		"{page}", page, "{example}", example, "{trusted}", shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", directory, "{demo}", filepath.Join(directory, File),
+		"{page}", page, "{console}", signIn, "{example}", example, "{trusted}", shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", directory, "{demo}", filepath.Join(directory, File),
 	).Replace(demoScreen))
 	return err
 }
@@ -232,6 +238,24 @@ func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string
 		return "", err
 	}
 	return s.Cfg.BaseURL + "/en/integrity/" + record.PublicID, nil
+}
+
+// signInLink leads the owner of the demo's organization to the console.
+func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
+	organization, err := domain.ParseID[domain.OrganizationID](access.OrganizationID)
+	if err != nil {
+		return "", err
+	}
+	members, err := s.Store.Members(ctx, organization)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(members, func(m domain.Member) bool { return m.Email == Email && m.Status == domain.MemberActive })
+	if i < 0 {
+		return s.Cfg.BaseURL + "/en/console", nil // somebody has taken the membership away
+	}
+	code, err := s.Store.AddOperatorLink(ctx, organization, members[i].ID, s.Now())
+	return handlers.SignInURL(s.Cfg.BaseURL, evidence.English, code), err
 }
 
 func shellQuote(s string) string {

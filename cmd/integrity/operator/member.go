@@ -15,6 +15,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -51,7 +52,7 @@ func (a *app) memberCommand() *cobra.Command {
 		a.memberAddCommand(), a.memberInviteCommand(), a.memberListCommand(), a.memberChangeCommand("member role", ""),
 		a.memberChangeCommand("member disable", domain.MemberDisabled), a.memberChangeCommand("member enable", domain.MemberActive),
 		a.memberChangeCommand("member end", domain.MemberEnded),
-		a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
+		a.memberSignInLinkCommand(), a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
 	)
 }
 
@@ -223,6 +224,41 @@ func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID
 		after, more = page.NextCursor, page.HasMore
 	}
 	return "", cli.NegativeError("the organization has no member with this address")
+}
+
+// SignInLinkView is a link that signs a member in to the console.
+type SignInLinkView struct {
+	MemberID  string `json:"memberId"`
+	ExpiresAt string `json:"expiresAt"`
+	URL       string `json:"url"` // a path alone where the service's address is not set
+}
+
+func (v SignInLinkView) line() string { return v.URL + "\n" }
+
+func (a *app) memberSignInLinkCommand() *cobra.Command {
+	v, organization := a.organizationVerb("member sign-in-link")
+	v.Long = fmt.Sprintf(v.Long, query.SignInLifetime)
+	config.AddFlags(v.Command, "BASE_URL")
+	member, email := v.member()
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		all, err := l.Store.Members(ctx, *organization)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(all, func(m domain.Member) bool {
+			return m.Status == domain.MemberActive && (m.ID == *member || member.IsZero() && strings.EqualFold(m.Email, *email))
+		})
+		if i < 0 {
+			return errors.New("this organization has no such active member")
+		}
+		code, err := l.Store.AddOperatorLink(ctx, *organization, all[i].ID, a.Now())
+		if err != nil {
+			return err
+		}
+		return v.show(SignInLinkView{
+			MemberID: all[i].ID.String(), ExpiresAt: cli.TimeText(a.Now().Add(query.SignInLifetime)), URL: handlers.SignInURL(l.Config.BaseURL, evidence.English, code),
+		})
+	})
 }
 
 // LinkView is a link to an OAuth subject.

@@ -1,0 +1,130 @@
+package domain
+
+import (
+	"bytes"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Passkey is a WebAuthn credential with which a member signs in to the console.
+type Passkey struct {
+	ID           PasskeyID
+	Organization OrganizationID
+	Member       MemberID
+	Credential
+	CreatedAt time.Time
+}
+
+// Credential is what an authenticator has said when it made a passkey.
+type Credential struct {
+	CredentialID []byte   `json:"credentialId"`
+	PublicKey    []byte   `json:"publicKey"` // COSE
+	Transports   []string `json:"transports"`
+	// BackupEligible says that the passkey may be on several devices. It never changes for a credential.
+	BackupEligible bool `json:"backupEligible"`
+}
+
+// MaxPasskeys is how many passkeys a member may have.
+const MaxPasskeys = 20
+
+// MaxNameLength is the most characters that the name of a passkey may have.
+const MaxNameLength = 100
+
+// maxCredential bounds what an authenticator may say: ids have at most 1023 bytes (WebAuthn, 6.1), keys far fewer than
+// this.
+const maxCredential = 4 << 10
+
+// PasskeyAddedBody adds a passkey of a member. Its private key never leaves the authenticator.
+type PasskeyAddedBody struct {
+	PasskeyID PasskeyID `json:"passkeyId"`
+	MemberID  MemberID  `json:"memberId"`
+	Credential
+	Name TextRef `json:"name"`
+}
+
+func (b *PasskeyAddedBody) apply(s *State, e *Event) error {
+	s.AddPasskey(Passkey{ID: b.PasskeyID, Organization: e.Organization, Member: b.MemberID, Credential: b.Credential, CreatedAt: e.OccurredAt})
+	return nil
+}
+
+// PasskeyRemovedBody ends a passkey.
+type PasskeyRemovedBody struct {
+	PasskeyID PasskeyID `json:"passkeyId"`
+}
+
+func (b *PasskeyRemovedBody) apply(s *State, _ *Event) error {
+	delete(s.passkeys, b.PasskeyID)
+	return nil
+}
+
+// AddPasskey adds a passkey to the member who asks, in the console.
+type AddPasskey struct {
+	Origin
+	Member     MemberID
+	Credential Credential
+	Name       string
+
+	id   PasskeyID
+	name Text
+
+	Outcome Passkey
+}
+
+func (c *AddPasskey) Need(n *Needs) { n.Passkeys = append(n.Passkeys, c.Member) }
+
+// Decide implements Command. Only the member who has signed in adds a passkey: whoever else could would sign in as the
+// member.
+func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
+	if !c.Console || c.Actor != c.Member.String() {
+		return nil, ErrSessionEnded
+	}
+	if length := utf8.RuneCountInString(c.Name); length < 1 || length > MaxNameLength || !utf8.ValidString(c.Name) || strings.TrimSpace(c.Name) != c.Name {
+		return nil, InvalidMember("/name", "RANGE", "must have 1 to 100 characters, without spaces at its ends")
+	}
+	if len(c.Credential.CredentialID) == 0 || len(c.Credential.CredentialID) > maxCredential || len(c.Credential.PublicKey) == 0 || len(c.Credential.PublicKey) > maxCredential {
+		return nil, InvalidMember("/credential", "RANGE", "must have an id and a public key of at most 4096 bytes")
+	}
+	count := 0
+	for _, p := range s.passkeys {
+		if p.Member != c.Member {
+			continue
+		}
+		if p.ID == c.id {
+			c.Outcome = *p
+			return nil, nil // an earlier attempt of this very command: the id is fresh
+		}
+		if bytes.Equal(p.CredentialID, c.Credential.CredentialID) {
+			return nil, Refuse(InvalidState, "This passkey is known already.")
+		}
+		count++
+	}
+	if count >= MaxPasskeys {
+		return nil, Refuse(InvalidState, "A member may have at most %d passkeys; remove one first.", MaxPasskeys)
+	}
+	c.Outcome = Passkey{ID: c.id.draw(now), Organization: c.Organization, Member: c.Member, Credential: c.Credential, CreatedAt: now}
+	return []Draft{{
+		Subject: c.id.String(), Texts: []Text{c.name.draw(now, c.Name)},
+		Body: &PasskeyAddedBody{PasskeyID: c.id, MemberID: c.Member, Credential: c.Credential, Name: c.name.Ref()},
+	}}, nil
+}
+
+// RemovePasskey ends a passkey of the member who asks, in the console; of any member for the operator.
+type RemovePasskey struct {
+	Origin
+	Member  MemberID
+	Passkey PasskeyID
+}
+
+func (c *RemovePasskey) Need(n *Needs) { n.Passkeys = append(n.Passkeys, c.Member) }
+
+func (c *RemovePasskey) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if c.Actor != OperatorActor && (!c.Console || c.Actor != c.Member.String()) {
+		return nil, ErrSessionEnded
+	}
+	known := s.passkeys[c.Passkey]
+	if known == nil || known.Organization != c.Organization || known.Member != c.Member {
+		return nil, errUnknownPasskey
+	}
+	return []Draft{{Subject: c.Passkey.String(), Body: &PasskeyRemovedBody{PasskeyID: c.Passkey}}}, nil
+}

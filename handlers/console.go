@@ -1,0 +1,398 @@
+package handlers
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/alexedwards/scs/v2"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// console is what the pages for people who have signed in need besides the server.
+type console struct {
+	sessions *scs.SessionManager
+	origin   *http.CrossOriginProtection
+	passkeys *passkeys // nil: the service is named by an address, and no authenticator signs for that
+}
+
+// recentProof is how fresh a proof must be for what could take an organization over.
+const recentProof = 5 * time.Minute
+
+// touchEvery is how often the use of a session is written down.
+const touchEvery = time.Minute
+
+// newConsole makes the console, or nil where its cookie would travel in the clear.
+//
+// scs makes tokens of 256 random bits and gives the store their hashes alone. What it leaves open is settled here and in
+// query.Sessions: its middleware would store a session that was ended meanwhile once more, on every request; here the
+// use of a session is noted at most once a minute, and only where it still is. A token says nothing of the shard, so the
+// cookie's value has that before it: the organization's, which never changes.
+func newConsole(c Config) *console {
+	named := consoleURL(c.BaseURL)
+	base, err := url.Parse(named)
+	if err != nil || base.Scheme != "https" && !domain.IsLoopbackHost(base.Hostname()) {
+		return nil
+	}
+	k := &console{origin: http.NewCrossOriginProtection(), sessions: &scs.SessionManager{ // scs.New starts a goroutine for a store of its own
+		Store: query.Sessions{Store: c.Store, Now: c.Now}, HashTokenInStore: true, Lifetime: query.SessionMost, Codec: scs.GobCodec{},
+	}}
+	for _, own := range []string{c.BaseURL, named} {
+		if err := k.origin.AddTrustedOrigin(own); err != nil {
+			return nil
+		}
+	}
+	if net.ParseIP(base.Hostname()) == nil {
+		k.passkeys = newPasskeys(base.Hostname(), named)
+	}
+	return k
+}
+
+// consoleURL is the service's address as browsers must name it in the console: WebAuthn knows names only, and an address of
+// loopback has one.
+func consoleURL(baseURL string) string {
+	base, err := url.Parse(baseURL)
+	if err != nil || base.Scheme != "http" || net.ParseIP(base.Hostname()) == nil || !domain.IsLoopbackHost(base.Hostname()) {
+		return baseURL
+	}
+	base.Host = strings.TrimSuffix("localhost:"+base.Port(), ":")
+	return base.String()
+}
+
+// errSignedOut is answered with the way to sign in.
+var errSignedOut = errors.New("nobody has signed in")
+
+// Cookies of the console. On https each is bound to the host alone (prefix __Host-).
+const (
+	sessionCookie   = "integrity-session"
+	browserCookie   = "integrity-browser"   // which browser has asked for a link
+	challengeCookie = "integrity-challenge" // which challenge an authenticator is signing
+)
+
+func (s *server) consoleCookie(name, value string, age time.Duration) string {
+	secure := strings.HasPrefix(s.BaseURL, "https://")
+	if secure {
+		name = "__Host-" + name
+	}
+	seconds := int(age.Seconds())
+	if value == "" {
+		seconds = -1
+	}
+	cookie := http.Cookie{ //nolint:gosec // Secure, but where the service itself is http on loopback
+		Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: secure,
+	}
+	return cookie.String()
+}
+
+// cookieValue reads one of the cookies of the console.
+func (s *server) cookieValue(r *http.Request, name string) string {
+	if strings.HasPrefix(s.BaseURL, "https://") {
+		name = "__Host-" + name
+	}
+	cookie, err := r.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// shardAndSecret splits a cookie's value into the shard and the secret text behind it.
+func shardAndSecret(value string) (shard domain.Shard, secret string, ok bool) {
+	number, secret, found := strings.Cut(value, ".")
+	n, err := strconv.ParseUint(number, 10, 16)
+	return domain.Shard(n), secret, found && err == nil && secret != ""
+}
+
+func withShard(shard domain.Shard, secret string) string { return fmt.Sprintf("%d.%s", shard, secret) }
+
+// randomSecret draws 256 bits.
+func randomSecret() string {
+	var raw [32]byte
+	rand.Read(raw[:])
+	return base64.RawURLEncoding.EncodeToString(raw[:])
+}
+
+// resume finds the session of the request's cookie, or refuses with errSignedOut. The request that it returns carries
+// the session.
+func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
+	c := callOf(r)
+	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
+	if !ok {
+		return r, errSignedOut
+	}
+	session := &query.Session{}
+	ctx, err := s.console.sessions.Load(query.WithSession(r.Context(), shard, session), token)
+	if err != nil {
+		return r, err
+	}
+	if s.console.sessions.Token(ctx) == "" {
+		return r, errSignedOut
+	}
+	c.session = session
+	c.access = domain.Access{
+		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
+		Internal: session.Internal, Sequence: session.Sequence,
+	}
+	if c.start.Sub(session.UsedAt) >= touchEvery {
+		if _, _, err := s.console.sessions.Commit(ctx); err != nil {
+			return r, err
+		}
+	}
+	if c.scope = p.scope; p.scope != "" && !session.Role.Allows(p.scope) {
+		return r, domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(p.scope), session.Role)
+	}
+	return r.WithContext(ctx), nil
+}
+
+// begin signs a person in to a membership and returns the cookie. The token is always a new one, and the session that
+// the browser had ends: nobody else can have chosen it.
+func (s *server) begin(r *http.Request, m query.Membership) (cookie string, err error) {
+	if err := s.end(r); err != nil {
+		return "", err
+	}
+	now := s.Now()
+	session := &query.Session{
+		ID: domain.NewID[domain.SessionID](now), Organization: m.Organization, Member: m.Member, Role: m.Role,
+		UserAgent: shortUserAgent(r), CreatedAt: now, ProvedAt: now,
+	}
+	ctx, err := s.console.sessions.Load(query.WithSession(context.WithoutCancel(r.Context()), m.Organization.Shard(), session), "")
+	if err != nil {
+		return "", err
+	}
+	return s.renew(ctx, session)
+}
+
+// renew gives a session a new token, under which it is stored.
+func (s *server) renew(ctx context.Context, session *query.Session) (cookie string, err error) {
+	session.Begin()
+	if err := s.console.sessions.RenewToken(ctx); err != nil {
+		return "", err
+	}
+	if session.Ended() {
+		return "", errSignedOut
+	}
+	token, _, err := s.console.sessions.Commit(ctx)
+	return s.consoleCookie(sessionCookie, withShard(session.Organization.Shard(), token), query.SessionMost), err
+}
+
+// proved notes that the person has just proved who they are, under a new token.
+func (s *server) proved(r *http.Request) (cookie string, err error) {
+	session := callOf(r).session
+	session.ProvedAt = s.Now()
+	return s.renew(r.Context(), session)
+}
+
+// end ends the session of the request's cookie, where it has one.
+func (s *server) end(r *http.Request) error {
+	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
+	if !ok {
+		return nil
+	}
+	ctx, err := s.console.sessions.Load(query.WithSession(context.WithoutCancel(r.Context()), shard, &query.Session{}), token)
+	if err != nil || s.console.sessions.Token(ctx) == "" {
+		return err
+	}
+	return s.console.sessions.Destroy(ctx)
+}
+
+// maxUserAgent bounds what is kept of the name that a browser gives itself.
+const maxUserAgent = 200
+
+func shortUserAgent(r *http.Request) string {
+	text := []rune(strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(r.UserAgent(), "")))
+	return string(text[:min(len(text), maxUserAgent)])
+}
+
+// recentlyProved refuses, with the way to prove it again, where the last proof of identity is too old.
+func (s *server) recentlyProved(r *http.Request) error {
+	if c := callOf(r); c.start.Sub(c.session.ProvedAt) > recentProof {
+		return errProofNeeded
+	}
+	return nil
+}
+
+var errProofNeeded = errors.New("the last proof of identity is too old")
+
+// consoleAnswer turns what only the console refuses into the way on: a page, or for a script the address of one.
+func (s *server) consoleAnswer(r *http.Request, rt route, err error) (response, bool) {
+	var to string
+	var status int
+	switch {
+	case errors.Is(err, errSignedOut):
+		to, status = web.Path(language(r), web.ConsoleRoot+"/sign-in"), http.StatusUnauthorized
+	case errors.Is(err, errProofNeeded):
+		to, status = web.Path(language(r), web.ConsoleRoot+"/prove")+"?to="+url.QueryEscape(s.consolePath(r)), http.StatusForbidden
+	default:
+		return response{}, false
+	}
+	if rt.policy.answer == inEnvelope {
+		return s.toScript(status, to), true
+	}
+	resp := redirect(to)
+	if errors.Is(err, errSignedOut) && s.cookieValue(r, sessionCookie) != "" {
+		resp.header.Add("Set-Cookie", s.consoleCookie(sessionCookie, "", 0))
+	}
+	return resp, true
+}
+
+// toScript tells a script of ours where to go on.
+func (s *server) toScript(status int, location string) response {
+	body, _ := encode(map[string]string{"location": location})
+	return response{status: status, raw: body, cache: noStore}
+}
+
+// consolePath is the page of the console to come back to: the request's own, or for a form that of the page which has
+// it. Pages of others, and whatever is no page, lead to the first one.
+func (s *server) consolePath(r *http.Request) string {
+	if r.Method == http.MethodGet {
+		return r.URL.EscapedPath()
+	}
+	from, err := url.Parse(r.Referer())
+	if err != nil {
+		return web.Path(language(r), web.ConsoleRoot)
+	}
+	return consolePage(language(r), from.EscapedPath())
+}
+
+// consolePage is a path if it is one of the console's, in whatever language, and the first page otherwise.
+func consolePage(l evidence.Language, text string) string {
+	inner := strings.TrimPrefix(text, "/en")
+	if path.Clean(text) != text || strings.ContainsAny(text, `\%?#`) || inner != web.ConsoleRoot && !strings.HasPrefix(inner, web.ConsoleRoot+"/") {
+		return web.Path(l, web.ConsoleRoot)
+	}
+	return text
+}
+
+// consolePageOf answers a page of the console, which nobody keeps.
+func consolePageOf(body []byte, err error, cookies ...string) (response, error) {
+	resp, err := page(body, err)
+	resp.cache = noStore
+	// Our own forms must name their origin, or they look like those of other sites.
+	resp.header.Set("Referrer-Policy", "same-origin")
+	for _, cookie := range cookies {
+		resp.header.Add("Set-Cookie", cookie)
+	}
+	return resp, err
+}
+
+// onward leads to a page of the console, after a form.
+func onward(r *http.Request, path string, cookies ...string) response {
+	resp := redirect(web.Path(language(r), web.ConsoleRoot+path))
+	for _, cookie := range cookies {
+		resp.header.Add("Set-Cookie", cookie)
+	}
+	return resp
+}
+
+// form reads the body of a form.
+func form(r *http.Request) url.Values {
+	values, err := url.ParseQuery(string(callOf(r).body))
+	if err != nil {
+		return url.Values{}
+	}
+	return values
+}
+
+// frameOf is what every page of the console shows of the person.
+func (s *server) frameOf(r *http.Request, name string) web.Console {
+	path, _ := strings.CutPrefix(r.URL.EscapedPath(), "/en")
+	shown := web.Console{Language: language(r), Name: name, Path: path, Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil}
+	if session := callOf(r).session; session != nil {
+		shown.Email, shown.Organization, shown.Role = session.Email, session.OrganizationName, session.Role
+	}
+	return shown
+}
+
+// consoleEndpoints are the pages for people who have signed in, in both languages, and the way in.
+func (s *server) consoleEndpoints() []endpoint {
+	if s.console == nil {
+		return nil
+	}
+	in := policy{caller: withSession, bucket: pages, answer: asPage}
+	act := policy{caller: withSession, bucket: pages, answer: asPage, body: bodyForm}
+	script := policy{caller: withSession, bucket: minute}
+	spoken := policy{caller: withSession, bucket: minute, body: bodyRequired}
+	door := policy{caller: anyone, bucket: pages, answer: asPage}
+	look := policy{caller: anyone, bucket: minute, answer: asPage}
+	knock := policy{caller: anyone, bucket: minute, answer: asPage, body: bodyForm}
+	var endpoints []endpoint
+	both := func(method, path string, handle handler, p policy) {
+		p.console = true
+		for _, l := range []evidence.Language{evidence.Spanish, evidence.English} {
+			endpoints = append(endpoints, endpoint{method, web.Path(l, web.ConsoleRoot+path), handle, p})
+		}
+	}
+	both(get, "", s.overview, in)
+	both(get, "/sign-in", s.signInPage, door)
+	both(post, "/sign-in", s.askForLink, knock)
+	both(get, "/sign-in/sent", s.linkSent, door)
+	both(get, "/link/{code}", s.signInLinkPage, door)
+	both(post, "/link/{code}", s.useSignInLink, knock)
+	if !s.NoInvitations {
+		both(get, "/invitation/{code}", s.invitationPage, look)
+		both(post, "/invitation/{code}", s.acceptInvitation, knock)
+	}
+	both(post, "/sign-out", s.signOut, policy{caller: anyone, bucket: pages, answer: asPage, body: bodyForm})
+	both(get, "/security", s.security, in)
+	both(post, "/security/sessions/{sessionId}/end", s.endSession, act)
+	both(post, "/security/sign-out-everywhere", s.signOutEverywhere, act)
+	both(post, "/security/passkeys/{passkeyId}/remove", s.removePasskey, act)
+	both(get, "/prove", s.provePage, in)
+	both(post, "/prove", s.proveByMail, act)
+	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	if s.console.passkeys != nil {
+		both(post, "/passkey/options", s.passkeyOptions, policy{caller: anyone, bucket: minute})
+		both(post, "/passkey", s.passkeySignIn, policy{caller: anyone, bucket: minute, body: bodyRequired})
+		both(post, "/prove/options", s.passkeyOptions, script)
+		both(post, "/prove/passkey", s.provePasskey, spoken)
+		both(post, "/security/passkeys/options", s.newPasskeyOptions, script)
+		both(post, "/security/passkeys", s.addPasskey, spoken)
+	}
+	return endpoints
+}
+
+// fromOtherSite answers a request that another site's page has made a browser send.
+func (s *server) fromOtherSite(r *http.Request) (response, error) {
+	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "other-site")))
+	resp.status = http.StatusForbidden
+	return resp, err
+}
+
+// browserOf is the hash of the browser's cookie, which is a new one where it has none; cookie is to be set then.
+func (s *server) browserOf(r *http.Request) (sum [32]byte, cookie string) {
+	value := s.cookieValue(r, browserCookie)
+	if raw, err := base64.RawURLEncoding.DecodeString(value); err != nil || len(raw) != 32 {
+		value = randomSecret()
+	}
+	return sha256.Sum256([]byte(value)), s.consoleCookie(browserCookie, value, time.Hour)
+}
+
+// withHeader is a response with one more header.
+func withHeader(resp response, name, value string) response {
+	header := http.Header{}
+	maps.Copy(header, resp.header)
+	header.Set(name, value)
+	resp.header = header
+	return resp
+}

@@ -1,0 +1,422 @@
+package handlers_test
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/projections/queue"
+)
+
+// consoleService is a service that mails links to a box.
+type consoleService struct {
+	*service
+	mails chan queue.Mail
+}
+
+func openConsole(t *testing.T) *consoleService {
+	t.Helper()
+	c := &consoleService{mails: make(chan queue.Mail, 16)}
+	c.service = open(t, options{config: func(config *handlers.Config) { config.LinkMailer = c.mailer(t, config) }})
+	return c
+}
+
+// mailer is one that works until the end of the test.
+func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *handlers.LinkMailer {
+	m := handlers.NewLinkMailer(handlers.LinkMailer{
+		Store: config.Store, BaseURL: config.BaseURL, Now: config.Now, Log: config.Log,
+		Send: func(_ context.Context, m queue.Mail) error { c.mails <- m; return nil },
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); m.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return m
+}
+
+// mailed is the path of the next link that was mailed.
+func (c *consoleService) mailed() string {
+	c.t.Helper()
+	select {
+	case m := <-c.mails:
+		path, ours := strings.CutPrefix(m.SignIn.URL, baseURL)
+		if !ours {
+			c.t.Fatalf("mailed %s", m.SignIn.URL)
+		}
+		return path
+	case <-time.After(patience):
+		c.t.Fatal("no link was mailed")
+		return ""
+	}
+}
+
+// guest is a browser with its cookies.
+type guest struct {
+	*consoleService
+	cookies map[string]string
+}
+
+func (c *consoleService) guest() *guest { return &guest{c, map[string]string{}} }
+
+// do asks as a page of the service would; header lines follow as name, value.
+func (p *guest) do(method, path string, body url.Values, header ...string) answer {
+	p.t.Helper()
+	r := p.request(method, path, "", strings.NewReader(body.Encode()))
+	r.Header.Set("Accept", "text/html")
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	for name, value := range p.cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	client := *p.http.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	a, err := p.through(&client, r)
+	check(p.t, err)
+	for _, cookie := range (&http.Response{Header: a.header}).Cookies() {
+		if !strings.HasPrefix(cookie.Name, "__Host-integrity-") || !cookie.Secure || !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode || cookie.Path != "/" || cookie.Domain != "" {
+			p.t.Errorf("cookie %s", cookie)
+		}
+		if p.cookies[cookie.Name] = cookie.Value; cookie.MaxAge < 0 {
+			delete(p.cookies, cookie.Name)
+		}
+	}
+	if !strings.Contains(a.header.Get("Cache-Control"), "no-store") {
+		p.t.Errorf("%s %s may be kept: %s", method, path, a.header.Get("Cache-Control"))
+	}
+	return a
+}
+
+func (p *guest) visit(path string) answer {
+	p.t.Helper()
+	return p.do(http.MethodGet, path, nil)
+}
+
+func (p *guest) press(path string, form ...string) answer {
+	p.t.Helper()
+	values := url.Values{}
+	for i := 0; i < len(form); i += 2 {
+		values.Set(form[i], form[i+1])
+	}
+	return p.do(http.MethodPost, path, values)
+}
+
+// leads requires an answer that leads to a path.
+func (a answer) leads(to string) {
+	a.t.Helper()
+	if a.status != http.StatusSeeOther || a.header.Get("Location") != to {
+		a.t.Fatalf("%d to %q, want %s: %s", a.status, a.header.Get("Location"), to, a.body)
+	}
+}
+
+// says requires a page with these words.
+func (a answer) says(status int, words ...string) answer {
+	a.t.Helper()
+	for _, part := range words {
+		if !contains(a.body, part) {
+			a.t.Errorf("the page lacks %q: %s", part, a.body)
+		}
+	}
+	if a.status != status {
+		a.t.Fatalf("%d, want %d: %s", a.status, status, a.body)
+	}
+	return a
+}
+
+// signedIn is a person who has signed in with a mailed link.
+func (c *consoleService) signedIn(address string) *guest {
+	c.t.Helper()
+	p := c.guest()
+	p.press("/en/console/sign-in", "email", address).leads("/en/console/sign-in/sent")
+	p.press(c.mailed()).leads("/en/console")
+	p.visit("/en/console").says(http.StatusOK, "Example", address)
+	return p
+}
+
+const sessionName = "__Host-integrity-session"
+
+// A mailed link signs in once, in its time, in the browser that asked, and only where somebody presses the button.
+func TestSignInByMail(t *testing.T) {
+	s := openConsole(t)
+	p := s.guest()
+	p.visit("/en/console").leads("/en/console/sign-in")
+	p.visit("/console/security").leads("/console/sign-in")
+	p.visit("/en/console/sign-in").says(http.StatusOK, "Send a link", "Passkey")
+	for _, wrong := range []string{"", "nobody", "Ana <ana@example.com>", strings.Repeat("a", 250) + "@example.com"} {
+		p.press("/en/console/sign-in", "email", wrong).says(http.StatusUnprocessableEntity, "Enter an address")
+	}
+
+	// The answer tells nothing about the address, and leads to the same page.
+	known, unknown := s.guest().press("/console/sign-in", "email", s.org.Email), s.guest().press("/console/sign-in", "email", "nobody@example.com")
+	for _, header := range []http.Header{known.header, unknown.header} {
+		for _, own := range []string{"Date", "X-Request-Id", "Set-Cookie", "Ratelimit"} {
+			header.Del(own)
+		}
+	}
+	equal(t, "the answers to a known and an unknown address", []any{known.status, known.header, string(known.body)}, []any{unknown.status, unknown.header, string(unknown.body)})
+	s.mailed()
+
+	p.press("/en/console/sign-in", "email", strings.ToUpper(s.org.Email)).leads("/en/console/sign-in/sent")
+	p.visit("/en/console/sign-in/sent").says(http.StatusOK, "If the address belongs to an active member")
+	link := s.mailed()
+	for range 2 { // as programs that look into mails do
+		s.guest().visit(link).says(http.StatusOK, "Press the button")
+	}
+	s.guest().press(link).says(http.StatusForbidden, "another browser")
+	p.visit(link).says(http.StatusOK, "Press the button")
+	p.press(link).leads("/en/console")
+	p.visit("/en/console").says(http.StatusOK, "Example", s.org.Email, "Overview", "Use of this month")
+	p.visit("/console").says(http.StatusOK, "Resumen", "propietario")
+	p.visit("/en/console/sign-in").leads("/en/console")
+	other := &guest{s, map[string]string{"__Host-integrity-browser": p.cookies["__Host-integrity-browser"]}}
+	other.press(link).says(http.StatusNotFound, "cannot be used")
+	p.press(link).says(http.StatusNotFound, "cannot be used")
+	for _, code := range []string{"is_x", link[strings.LastIndex(link, "/")+1:] + "x"} {
+		p.visit("/en/console/link/"+code).says(http.StatusNotFound, "cannot be used")
+	}
+
+	late := s.guest()
+	late.press("/en/console/sign-in", "email", s.org.Email)
+	link = s.mailed()
+	s.skew.Add(int64(15 * time.Minute))
+	late.press(link).says(http.StatusNotFound, "cannot be used")
+
+	// Five links an hour, of which three were sent.
+	for range 4 {
+		late.press("/en/console/sign-in", "email", s.org.Email).leads("/en/console/sign-in/sent")
+	}
+	s.mailed()
+	s.mailed()
+	s.logged("no more sign-in links are mailed")
+	if len(s.mails) != 0 {
+		t.Error("more than five links in an hour")
+	}
+	if log := s.log.String(); strings.Contains(log, s.org.Email) || strings.Contains(log, "is_") {
+		t.Error("an address or a link stands in the log")
+	}
+}
+
+// With memberships in several organizations the person chooses, and whoever has none is not signed in.
+func TestSignInChoosesOrganization(t *testing.T) {
+	s := openConsole(t)
+	second := s.Organization(t, 3, domain.InternalPlan)
+	p := s.guest()
+	p.press("/en/console/sign-in", "email", s.org.Email)
+	link := s.mailed()
+	p.press(link).says(http.StatusOK, "Choose an organization", s.org.ID.String(), second.ID.String())
+	p.press(link, "organization", domain.NewOrganizationID(s.Now(), 1).String()).says(http.StatusOK, "Choose an organization")
+	p.press(link, "organization", second.ID.String()).leads("/en/console")
+	p.visit("/en/console/history").says(http.StatusOK, second.Key.Member.String())
+
+	// The operator's link is for one membership, in whatever browser; a membership that ends meanwhile signs nobody in.
+	store := s.Store(t)
+	code, err := store.AddOperatorLink(context.Background(), s.org.ID, s.org.Key.Member, s.Now())
+	check(t, err)
+	anybody := s.guest()
+	anybody.press("/en/console/link/" + code).leads("/en/console")
+	anybody.visit("/en/console").says(http.StatusOK)
+	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
+	code, err = store.AddOperatorLink(context.Background(), s.org.ID, member.ID, s.Now())
+	check(t, err)
+	disabled := domain.MemberDisabled
+	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: member.ID, Status: &disabled})
+	anybody.press("/en/console/link/"+code).says(http.StatusNotFound, "cannot be used")
+}
+
+// An invitation makes a member once, where somebody presses the button, and signs the person in.
+func TestInvitation(t *testing.T) {
+	s := openConsole(t)
+	invite, code := domain.NewInviteMember(domain.InviteMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Reviewer}, nil)
+	must(s.service, invite)
+	page, p := "/en/console/invitation/"+code, s.guest()
+	p.visit(page).says(http.StatusOK, "Example", "reviewer", "ana@example.com")
+	p.press("/en/console/sign-in", "email", "ana@example.com").leads("/en/console/sign-in/sent") // who has not joined is sent no link
+	p.do(http.MethodPost, page, nil, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden)
+	p.press(page).leads("/en/console")
+	p.visit("/en/console").says(http.StatusOK, "Example", "ana@example.com", "reviewer")
+	for _, again := range []string{page, "/en/console/invitation/in_x", "/en/console/invitation/" + code + "x"} {
+		s.guest().visit(again).says(http.StatusNotFound, "cannot be used")
+		s.guest().press(again).says(http.StatusNotFound, "cannot be used")
+	}
+	late, code := domain.NewInviteMember(domain.InviteMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Viewer}, nil)
+	must(s.service, late)
+	s.skew.Add(int64(domain.InvitationLifetime))
+	s.guest().press("/en/console/invitation/"+code).says(http.StatusNotFound, "cannot be used")
+	if len(s.mails) != 0 {
+		t.Error("an invited address was sent a link")
+	}
+	closed := s.second(options{config: func(c *handlers.Config) { c.NoInvitations = true }})
+	if a := closed.visit(page, "", ""); a.status != http.StatusNotFound || contains(a.body, "cannot be used") {
+		t.Errorf("without invitations: %d %s", a.status, a.body)
+	}
+	s.Audit(t)
+}
+
+// A session is of its cookie alone: the API takes no cookie, the console no key, and neither the one of another's page.
+func TestSessionAndKeyAreApart(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	cookie := sessionName + "=" + p.cookies[sessionName]
+	for _, path := range []string{integrity + "/companies", "/api/v1/me", "/api/v1/usage"} {
+		s.send(http.MethodGet, path, "", nil, "Cookie", cookie).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	}
+	s.send(http.MethodPost, integrity+"/companies", "", body{"reference": "x"}, "Cookie", cookie).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.guest().do(http.MethodGet, "/en/console", nil, "Authorization", "Bearer "+s.org.Secret).leads("/en/console/sign-in")
+	s.guest().do(http.MethodPost, "/en/console/security/sign-out-everywhere", nil, "Authorization", "Bearer "+s.org.Secret).leads("/en/console/sign-in")
+
+	// Only the hash of the token is stored.
+	_, token, _ := strings.Cut(p.cookies[sessionName], ".")
+	if n := s.number(`SELECT count(*) FROM console_sessions WHERE shard = $1 AND organization_id = $2`); n != 1 {
+		t.Errorf("%d sessions", n)
+	}
+	var dump string
+	check(t, s.Pool.QueryRow(context.Background(), `SELECT string_agg(s::text, ' ') || encode(string_agg(s.data, ''), 'escape') FROM console_sessions s`).Scan(&dump))
+	if strings.Contains(dump, token) || len(token) != 43 {
+		t.Errorf("the token %q is stored", token)
+	}
+
+	// What another site's page has a browser send changes nothing, whoever asks.
+	for name, headers := range map[string][]string{
+		"cross-site": {"Sec-Fetch-Site", "cross-site"}, "same-site": {"Sec-Fetch-Site", "same-site"},
+		"origin": {"Sec-Fetch-Site", "", "Origin", "https://elsewhere.example"}, "no origin": {"Sec-Fetch-Site", "", "Origin", "null"},
+	} {
+		for _, path := range []string{"/sign-out", "/security/sign-out-everywhere", "/sign-in", "/prove", "/passkey/options", "/security/passkeys/options"} {
+			p.do(http.MethodPost, "/en/console"+path, nil, headers...).says(http.StatusForbidden, "Another page asked for this")
+			if p.cookies[sessionName] == "" {
+				t.Fatalf("%s: %s has signed out", name, path)
+			}
+		}
+	}
+	p.visit("/en/console").says(http.StatusOK)
+
+	a := p.press("/en/console/sign-out")
+	a.leads("/en/console/sign-in")
+	if a.header.Get("Clear-Site-Data") != `"cache", "storage"` || p.cookies[sessionName] != "" {
+		t.Errorf("%v, %v", a.header, p.cookies)
+	}
+	p.cookies[sessionName] = strings.TrimPrefix(cookie, sessionName+"=")
+	p.visit("/en/console").leads("/en/console/sign-in")
+}
+
+// The token is a new one at each sign-in, and the session that the browser had ends: nobody can have chosen it.
+func TestSessionFixation(t *testing.T) {
+	s := openConsole(t)
+	victim, planted := s.guest(), s.signedIn(s.org.Email)
+	former := planted.cookies[sessionName]
+	for name, value := range map[string]string{"somebody's session": former, "a chosen token": "1." + strings.Repeat("A", 43), "nonsense": "x.y.z", "no shard": "65536.x"} {
+		victim.cookies[sessionName] = value
+		victim.press("/en/console/sign-in", "email", s.org.Email)
+		victim.press(s.mailed()).leads("/en/console")
+		if now := victim.cookies[sessionName]; now == value || now == former || now == "" {
+			t.Errorf("%s: the session goes on as %s", name, now)
+		}
+		victim.press("/en/console/sign-out")
+		s.owner("DELETE FROM console_links")
+	}
+	planted.visit("/en/console").leads("/en/console/sign-in")
+}
+
+var sessionID = regexp.MustCompile(`ses_[0-9a-z]{26}`)
+
+// A session ends with its time, by its owner on any device, and by every change of role or status.
+func TestSessionsEnd(t *testing.T) {
+	s := openConsole(t)
+	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Admin}).Outcome
+	first, second := s.signedIn(member.Email), s.signedIn(member.Email)
+	stranger := s.signedIn(s.org.Email)
+	shown := first.visit("/en/console/security").says(http.StatusOK, "this session", "Go-http-client")
+	ids := sessionID.FindAllString(string(shown.body), -1)
+	slices.Sort(ids)
+	if ids = slices.Compact(ids); len(ids) != 2 {
+		t.Fatalf("sessions %v", ids)
+	}
+	for _, id := range ids { // another member's are never confirmed, and stay
+		stranger.press("/en/console/security/sessions/" + id + "/end").leads("/en/console/security")
+	}
+	first.visit("/en/console").says(http.StatusOK)
+	first.press("/en/console/security/sessions/" + ids[1] + "/end").leads("/en/console/security")
+	second.visit("/en/console").leads("/en/console/sign-in")
+	first.press("/en/console/security/sessions/" + ids[0] + "/end").leads("/en/console/sign-in")
+	first.visit("/en/console").leads("/en/console/sign-in")
+
+	s.owner("DELETE FROM console_links")
+	first, second = s.signedIn(member.Email), s.signedIn(member.Email)
+	first.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in")
+	second.visit("/en/console").leads("/en/console/sign-in")
+	stranger.visit("/en/console").says(http.StatusOK)
+
+	viewer, admin := domain.Viewer, domain.Admin
+	disabled, active := domain.MemberDisabled, domain.MemberActive
+	for what, change := range map[string][]domain.ChangeMember{"role": {{Role: &viewer}, {Role: &admin}}, "status": {{Status: &disabled}, {Status: &active}}} {
+		first = s.signedIn(member.Email)
+		for _, c := range change {
+			c.Origin, c.Member = s.org.Operator(), member.ID
+			must(s.service, &c)
+			cookie := first.cookies[sessionName]
+			if first.visit("/en/console").leads("/en/console/sign-in"); first.cookies[sessionName] != "" {
+				t.Errorf("%s: the cookie stays", what)
+			}
+			first.cookies[sessionName] = cookie
+		}
+	}
+
+	first = s.signedIn(s.org.Email)
+	s.skew.Add(int64(29 * time.Minute))
+	first.visit("/en/console").says(http.StatusOK)
+	s.skew.Add(int64(29 * time.Minute))
+	first.visit("/en/console").says(http.StatusOK)
+	s.skew.Add(int64(30 * time.Minute))
+	first.visit("/en/console").leads("/en/console/sign-in")
+}
+
+// What could take the organization over asks again who the person is, once five minutes have passed.
+func TestRecentProof(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	remove := "/en/console/security/passkeys/" + domain.NewID[domain.PasskeyID](s.Now()).String() + "/remove"
+	p.press(remove).says(http.StatusNotFound)
+	s.skew.Add(int64(5*time.Minute + time.Second))
+	p.do(http.MethodPost, remove, nil, "Referer", baseURL+"/en/console/security").leads("/en/console/prove?to=%2Fen%2Fconsole%2Fsecurity")
+	p.do(http.MethodPost, remove, nil, "Referer", "https://elsewhere.example/x").leads("/en/console/prove?to=%2Fen%2Fconsole")
+	a := p.do(http.MethodPost, "/en/console/security/passkeys/options", nil, "Accept", "application/json")
+	if a.status != http.StatusForbidden || !contains(a.body, `"location":"/en/console/prove`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for _, to := range []string{"https://elsewhere.example/", "//elsewhere.example", "/en/console/../../x", "/consoles", `/console\x`, "/console//elsewhere.example", "javascript:x"} {
+		if page := p.visit("/en/console/prove?to=" + url.QueryEscape(to)).says(http.StatusOK); !contains(page.body, `data-to="/en/console"`) {
+			t.Errorf("a proof leads to %s: %s", to, page.body)
+		}
+	}
+	before := p.cookies[sessionName]
+	p.press("/en/console/prove").leads("/en/console/sign-in/sent")
+	p.press(s.mailed()).leads("/en/console")
+	if p.cookies[sessionName] == before {
+		t.Error("the proof has kept the token")
+	}
+	p.press(remove).says(http.StatusNotFound)
+}
+
+// Plain http to another machine would carry the cookie in the clear, so there is no console.
+func TestConsoleNeedsEncryption(t *testing.T) {
+	for base, want := range map[string]int{"http://ledger.example": http.StatusNotFound, "http://127.0.0.1:9": http.StatusOK, "https://203.0.113.7": http.StatusOK} {
+		s := open(t, options{config: func(c *handlers.Config) { c.BaseURL = base }})
+		a := s.visit("/en/console/sign-in", "", "")
+		if a.status != want {
+			t.Errorf("%s: %d", base, a.status)
+		}
+		if byName := base != "https://203.0.113.7"; want == http.StatusOK && contains(a.body, "data-passkey=") != byName {
+			t.Errorf("%s: passkeys: %s", base, a.body)
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// overviewRecords is how many of the last registrations the first page shows.
+const overviewRecords = 8
+
+// overview shows what there is to do, what is left of the month, the last registrations and what fails.
+func (s *server) overview(r *http.Request) (any, error) {
+	ctx, c := r.Context(), callOf(r)
+	period := domain.PeriodOf(c.start)
+	shown := web.Overview{Console: s.frameOf(r, ""), Plan: c.access.Plan, Resets: period.End()}
+	versions, err := s.Store.Usage(ctx, c.access, period)
+	if err != nil {
+		return nil, err
+	}
+	account, err := s.Store.AccountUsage(ctx, c.access, period)
+	if err != nil {
+		return nil, err
+	}
+	shown.Usage = []web.Allowance{
+		viewUse(domain.VersionsAllowance, versions.Total), viewUse(domain.RequestsAllowance, account.Requests),
+		viewUse(domain.RegistrationsAllowance, account.Registrations),
+	}
+	for _, w := range append(versions.Warnings, account.Warnings...) {
+		for i := range shown.Usage {
+			if shown.Usage[i].Name == w.Allowance.String() {
+				shown.Usage[i].Warned = w.Percent
+			}
+		}
+	}
+	page, err := s.Store.AuditEvents(ctx, c.access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: overviewRecords})
+	if err != nil {
+		return nil, err
+	}
+	shown.Records = each(page.Events, func(e query.AuditEvent) web.Recent { return web.Recent{PublicID: e.Subject, At: e.OccurredAt} })
+	if shown.Failing, err = s.failingDestinations(ctx, c); err != nil {
+		return nil, err
+	}
+	passkeys, err := s.Store.Passkeys(ctx, c.session.Organization, c.session.Member)
+	shown.HasPasskey = len(passkeys) > 0
+	if err != nil {
+		return nil, err
+	}
+	companies, _, err := s.Store.Companies(ctx, c.access, true, "", "", 1)
+	if err != nil {
+		return nil, err
+	}
+	shown.HasCompany = len(companies) > 0
+	return consolePageOf(s.site.Overview(shown))
+}
+
+func viewUse(a domain.Allowance, u domain.Usage) web.Allowance {
+	return web.Allowance{Name: a.String(), Used: u.Used, Limit: u.Limit}
+}
+
+// failingDestinations are the webhook destinations that nothing is sent to any more. Who may not see destinations sees
+// none.
+func (s *server) failingDestinations(ctx context.Context, c *call) (failing []web.Destination, err error) {
+	if !c.session.Role.Allows(domain.IntegrityAdmin) {
+		return nil, nil
+	}
+	all, err := s.Store.Webhooks(ctx, c.session.Organization)
+	for _, w := range all {
+		if w.DisabledReason != nil {
+			failing = append(failing, web.Destination{ID: w.ID.String(), Reason: string(*w.DisabledReason)})
+		}
+	}
+	return failing, err
+}
+
+// security shows the passkeys and sessions of the person.
+func (s *server) security(r *http.Request) (any, error) {
+	c := callOf(r)
+	passkeys, err := s.Store.Passkeys(r.Context(), c.session.Organization, c.session.Member)
+	if err != nil {
+		return nil, err
+	}
+	sessions, err := s.Store.SessionsOf(r.Context(), c.session.Organization, c.session.Member, c.start)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Security(web.Security{
+		Console: s.frameOf(r, "security"),
+		Keys: each(passkeys, func(p query.NamedPasskey) web.Passkey {
+			return web.Passkey{ID: p.ID.String(), Name: p.Name, AddedAt: p.CreatedAt, UsedAt: p.LastUsedAt}
+		}),
+		Sessions: each(sessions, func(at query.Session) web.SessionView {
+			return web.SessionView{ID: at.ID.String(), UserAgent: at.UserAgent, Since: at.CreatedAt, UsedAt: at.UsedAt, Own: at.ID == c.session.ID}
+		}),
+		MaxName: domain.MaxNameLength,
+	}))
+}
+
+// removePasskey removes an own passkey.
+func (s *server) removePasskey(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	command := &domain.RemovePasskey{Origin: origin(r), Member: callOf(r).session.Member, Passkey: pathID(r, "passkeyId", domain.ParseID[domain.PasskeyID])}
+	return s.done(r.Context(), command, func() any { return onward(r, "/security") })
+}
+
+// endSession ends a session of the person's, this one included.
+func (s *server) endSession(r *http.Request) (any, error) {
+	session, id := callOf(r).session, pathID(r, "sessionId", domain.ParseID[domain.SessionID])
+	if err := s.Store.EndSession(r.Context(), session.Organization, session.Member, id); err != nil {
+		return nil, err
+	}
+	if id == session.ID {
+		return s.signedOut(r), nil
+	}
+	return onward(r, "/security"), nil
+}
+
+func (s *server) signOutEverywhere(r *http.Request) (any, error) {
+	session := callOf(r).session
+	if err := s.Store.EndSessions(r.Context(), session.Organization, session.Member); err != nil {
+		return nil, err
+	}
+	return s.signedOut(r), nil
+}
+
+// provePage asks again who the person is, before what could take the organization over.
+func (s *server) provePage(r *http.Request) (any, error) {
+	shown := s.frameOf(r, "prove")
+	shown.To = consolePage(language(r), r.URL.Query().Get("to"))
+	return consolePageOf(s.site.Prove(shown))
+}
+
+// proveByMail mails a link to the person's own address; a sign-in with it is a proof.
+func (s *server) proveByMail(r *http.Request) (any, error) {
+	session := callOf(r).session
+	if s.LinkMailer == nil || session.Email == "" {
+		return nil, domain.Refuse(domain.InvalidState, "There is no address that a link could be sent to.")
+	}
+	browser, cookie := s.browserOf(r)
+	s.LinkMailer.ask(linkRequest{domain.EmailSHA256(session.Email), browser, language(r)})
+	return onward(r, "/sign-in/sent", cookie), nil
+}
+
+// historyRows is how many events a page of the history shows.
+const historyRows = 50
+
+// history shows what has happened in the organization, newest first.
+func (s *server) history(r *http.Request) (any, error) {
+	c, q := callOf(r), r.URL.Query()
+	question := query.AuditQuestion{Limit: historyRows}
+	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
+		question.Before = before
+	}
+	if action := domain.EventType(q.Get("action")); action.Known() {
+		question.Action = action
+	}
+	if target := q.Get("target"); targetPattern.MatchString(target) {
+		question.Target = target
+	}
+	page, err := s.Store.AuditEvents(r.Context(), c.access, question)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{} // addresses are for those who manage members
+	if c.session.Role == domain.Owner || c.session.Role == domain.Admin {
+		members, err := s.Store.Members(r.Context(), c.session.Organization)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range members {
+			names[m.ID.String()] = m.Email
+		}
+	}
+	shown := web.History{
+		Console: s.frameOf(r, "history"), Action: string(question.Action), Target: question.Target,
+		Events: each(page.Events, func(e query.AuditEvent) web.Happened {
+			return web.Happened{At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor, ActorName: names[e.Actor], Sequence: e.Sequence}
+		}),
+	}
+	for _, t := range domain.EventTypes() {
+		shown.Actions = append(shown.Actions, string(t))
+	}
+	if page.More {
+		older := url.Values{"before": {strconv.FormatInt(page.Cursor, 10)}}
+		for name, value := range map[string]string{"action": shown.Action, "target": shown.Target} {
+			if value != "" {
+				older.Set(name, value)
+			}
+		}
+		shown.Older = web.Path(language(r), web.ConsoleRoot+"/history") + "?" + older.Encode()
+	}
+	return consolePageOf(s.site.History(shown))
+}

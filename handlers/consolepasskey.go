@@ -1,0 +1,295 @@
+package handlers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/go-webauthn/webauthn/webauthn"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// passkeys speaks WebAuthn.
+type passkeys struct{ *webauthn.WebAuthn }
+
+// newPasskeys is for the host and the origin of the service. A passkey is discoverable, so that no name is typed, and
+// its authenticator verifies the person.
+func newPasskeys(host, origin string) *passkeys {
+	return &passkeys{must(webauthn.New(&webauthn.Config{
+		RPID: host, RPDisplayName: "Integrity Ledger", RPOrigins: []string{origin}, AttestationPreference: protocol.PreferNoAttestation,
+		AuthenticatorSelection: protocol.AuthenticatorSelection{
+			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
+			UserVerification: protocol.VerificationRequired,
+		},
+	}))}
+}
+
+// challengeLifetime is how long an authenticator has to sign.
+const challengeLifetime = 5 * time.Minute
+
+// holder of passkeys, as WebAuthn sees a member.
+type passkeyHolder struct {
+	query.Membership
+	known []query.NamedPasskey
+}
+
+// WebAuthnID is the user handle: organization and member, so that the shard is known of it.
+func (h passkeyHolder) WebAuthnID() []byte { return append(h.Organization[:], h.Member[:]...) }
+
+// WebAuthnName is what the authenticator shows beside the service.
+func (h passkeyHolder) WebAuthnName() string {
+	return strings.TrimSpace(h.Email + " · " + h.OrganizationName)
+}
+
+// WebAuthnDisplayName is the same.
+func (h passkeyHolder) WebAuthnDisplayName() string { return h.WebAuthnName() }
+
+// WebAuthnCredentials are the member's passkeys.
+func (h passkeyHolder) WebAuthnCredentials() []webauthn.Credential {
+	list := make([]webauthn.Credential, len(h.known))
+	for i, p := range h.known {
+		list[i] = webauthn.Credential{
+			ID: p.CredentialID, PublicKey: p.PublicKey, Flags: webauthn.CredentialFlags{BackupEligible: p.BackupEligible},
+			Authenticator: webauthn.Authenticator{SignCount: uint32(p.SignCount)},
+		}
+		for _, transport := range p.Transports {
+			list[i].Transport = append(list[i].Transport, protocol.AuthenticatorTransport(transport))
+		}
+	}
+	return list
+}
+
+func parseHandle(raw []byte) (o domain.OrganizationID, member domain.MemberID, ok bool) {
+	if len(raw) != len(o)+len(member) {
+		return o, member, false
+	}
+	return domain.OrganizationID(raw[:len(o)]), domain.MemberID(raw[len(o):]), true
+}
+
+func (s *server) holder(ctx context.Context, o domain.OrganizationID, member domain.MemberID) (h passkeyHolder, err error) {
+	if h.Membership, err = s.Store.Membership(ctx, o, member); err != nil {
+		return h, err
+	}
+	h.known, err = s.Store.Passkeys(ctx, o, member)
+	return h, err
+}
+
+// challenge keeps what an authenticator is to sign, and answers the options that the page's script gives to the
+// browser. The cookie says which challenge the answer is for; it is taken once.
+func (s *server) challengeOptions(r *http.Request, options any, data *webauthn.SessionData) (response, error) {
+	kept, err := json.Marshal(data)
+	if err != nil {
+		return response{}, err
+	}
+	shard := domain.Shard(rand.N(s.Installation.Shards)) //nolint:gosec // spreads load; the secret behind it is not drawn here
+	secret := randomSecret()
+	if err := s.Store.AddChallenge(r.Context(), shard, sha256.Sum256([]byte(secret)), kept, s.Now().Add(challengeLifetime)); err != nil {
+		return response{}, err
+	}
+	body, err := encode(options)
+	header := http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, withShard(shard, secret), challengeLifetime)}}
+	return response{raw: body, cache: noStore, header: header}, err
+}
+
+// takeChallenge takes what the request's cookie names.
+func (s *server) takeChallenge(r *http.Request) (data webauthn.SessionData, err error) {
+	shard, secret, ok := shardAndSecret(s.cookieValue(r, challengeCookie))
+	if !ok {
+		return data, errPasskeyRefused
+	}
+	kept, found, err := s.Store.TakeChallenge(r.Context(), shard, sha256.Sum256([]byte(secret)), s.Now())
+	if err == nil && !found {
+		err = errPasskeyRefused
+	}
+	if err != nil {
+		return data, err
+	}
+	return data, json.Unmarshal(kept, &data)
+}
+
+// errPasskeyRefused is the one answer to whatever is wrong with a passkey.
+var errPasskeyRefused = domain.Refuse(domain.InvalidState, "This passkey was not accepted; try again, or sign in by mail.")
+
+// passkeyOptions begins a sign-in, or a proof of a person who has signed in.
+func (s *server) passkeyOptions(r *http.Request) (any, error) {
+	options, data, err := s.console.passkeys.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
+	if err != nil {
+		return nil, fmt.Errorf("begin a sign-in: %w", err)
+	}
+	return s.challengeOptions(r, options, data)
+}
+
+// passkeySignIn signs the holder of a passkey in.
+func (s *server) passkeySignIn(r *http.Request) (any, error) {
+	holder, err := s.usedPasskey(r)
+	if err != nil {
+		return nil, err
+	}
+	cookie, err := s.begin(r, holder.Membership)
+	if err != nil {
+		return nil, err
+	}
+	resp := s.toScript(http.StatusOK, web.Path(language(r), web.ConsoleRoot))
+	resp.header = http.Header{"Set-Cookie": {cookie, s.consoleCookie(challengeCookie, "", 0)}}
+	return resp, nil
+}
+
+// provePasskey proves again who the person is that has signed in.
+func (s *server) provePasskey(r *http.Request) (any, error) {
+	holder, err := s.usedPasskey(r)
+	c := callOf(r)
+	if err == nil && (holder.Organization != c.session.Organization || holder.Member != c.session.Member) {
+		err = errPasskeyRefused // another member's
+	}
+	if err != nil {
+		return nil, err
+	}
+	cookie, err := s.proved(r)
+	if err != nil {
+		return nil, err
+	}
+	resp := s.toScript(http.StatusOK, "")
+	resp.header = http.Header{"Set-Cookie": {cookie, s.consoleCookie(challengeCookie, "", 0)}}
+	return resp, nil
+}
+
+// usedPasskey finds whose passkey has signed the challenge.
+func (s *server) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
+	data, err := s.takeChallenge(r)
+	if err != nil {
+		return h, err
+	}
+	answer, err := protocol.ParseCredentialRequestResponseBytes(callOf(r).body)
+	if err != nil {
+		return h, s.refusePasskey(r, err)
+	}
+	var failed error // of ours
+	_, credential, err := s.console.passkeys.ValidatePasskeyLogin(func(_, handle []byte) (webauthn.User, error) {
+		o, member, ok := parseHandle(handle)
+		if !ok {
+			return nil, errors.New("a malformed user handle")
+		}
+		if h, failed = s.holder(r.Context(), o, member); failed != nil {
+			return nil, failed
+		}
+		// Some authenticators say only later that a passkey may be on several devices. No rule of ours depends on it,
+		// and the library refuses a change.
+		if answer.Response.AuthenticatorData.Flags.HasBackupEligible() {
+			for i := range h.known {
+				h.known[i].BackupEligible = true
+			}
+		}
+		return h, nil
+	}, data, answer)
+	if failed != nil && refusal(failed) == nil || refusal(failed) != nil && refusal(failed).Code == domain.TemporarilyUnavailable {
+		return h, failed
+	}
+	if err != nil {
+		return h, s.refusePasskey(r, err)
+	}
+	for _, known := range h.known {
+		if string(known.CredentialID) != string(credential.ID) {
+			continue
+		}
+		// The counter is judged where it is stored, so that one of two answers at once loses.
+		counted, err := s.Store.UsePasskey(r.Context(), known.Passkey, int64(answer.Response.AuthenticatorData.Counter), s.Now())
+		if err == nil && !counted {
+			s.Log.Warn("a passkey was refused because its counter has not grown: it may have been copied", "passkey", known.ID, "organization", h.Organization,
+				"member", h.Member, "requestId", callOf(r).requestID)
+			err = errPasskeyRefused
+		}
+		return h, err
+	}
+	return h, errPasskeyRefused
+}
+
+func (s *server) refusePasskey(r *http.Request, err error) error {
+	details := ""
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
+		details = e.Details + " " + e.DevInfo
+	}
+	s.Log.Info("a passkey was not accepted", "requestId", callOf(r).requestID, "error", err, "details", details)
+	return errPasskeyRefused
+}
+
+// newPasskeyOptions begins the making of a passkey.
+func (s *server) newPasskeyOptions(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	c := callOf(r)
+	holder, err := s.holder(r.Context(), c.session.Organization, c.session.Member)
+	if err != nil {
+		return nil, err
+	}
+	known := holder.WebAuthnCredentials()
+	exclude := make([]protocol.CredentialDescriptor, len(known))
+	for i := range known {
+		exclude[i] = known[i].Descriptor()
+	}
+	options, data, err := s.console.passkeys.BeginRegistration(holder, webauthn.WithExclusions(exclude))
+	if err != nil {
+		return nil, fmt.Errorf("begin a passkey: %w", err)
+	}
+	return s.challengeOptions(r, options, data)
+}
+
+// addPasskey adds what an authenticator has made, under the name that the person gave it.
+func (s *server) addPasskey(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	data, err := s.takeChallenge(r)
+	if err != nil {
+		return nil, err
+	}
+	c := callOf(r)
+	var sent struct {
+		Name       string          `json:"name"`
+		Credential json.RawMessage `json:"credential"`
+	}
+	if err := json.Unmarshal(c.body, &sent); err != nil {
+		return nil, domain.Refuse(domain.MalformedJSON, "The body must be JSON with a name and a credential.")
+	}
+	answer, err := protocol.ParseCredentialCreationResponseBytes(sent.Credential)
+	if err != nil {
+		return nil, s.refusePasskey(r, err)
+	}
+	made, err := s.console.passkeys.CreateCredential(passkeyHolder{Membership: query.Membership{Organization: c.session.Organization, Member: c.session.Member}}, data, answer)
+	if err != nil {
+		return nil, s.refusePasskey(r, err)
+	}
+	command := &domain.AddPasskey{Origin: origin(r), Member: c.session.Member, Name: strings.TrimSpace(sent.Name), Credential: domain.Credential{
+		CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,
+	}}
+	for _, known := range transports() {
+		if slices.Contains(made.Transport, known) {
+			command.Credential.Transports = append(command.Credential.Transports, string(known))
+		}
+	}
+	if err := s.execute(r.Context(), command); err != nil {
+		return nil, err
+	}
+	if _, err := s.Store.UsePasskey(r.Context(), command.Outcome, int64(made.Authenticator.SignCount), s.Now()); err != nil {
+		return nil, err
+	}
+	resp := s.toScript(http.StatusOK, web.Path(language(r), web.ConsoleRoot+"/security"))
+	resp.header = http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, "", 0)}}
+	return resp, nil
+}
+
+// transports are the ways to reach an authenticator that are kept; a browser may say anything.
+func transports() []protocol.AuthenticatorTransport {
+	return []protocol.AuthenticatorTransport{protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal}
+}

@@ -1,0 +1,223 @@
+package web
+
+import (
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// ConsoleRoot is where the pages for people who have signed in begin; English ones have /en before it.
+const ConsoleRoot = "/console"
+
+// consolePages are those of the navigation, in its order. A page that is not listed is not there.
+var consolePages = []string{"", "history", "security"}
+
+// Console is what every page of the console shows.
+type Console struct {
+	Language evidence.Language
+	Name     string // of the page: what its title is found by
+	Path     string // of the page in Spanish; the same page in the other language has it too
+	// Of whoever has signed in; empty elsewhere.
+	Email, Organization string
+	Role                domain.Role
+	Passkeys, Mail      bool // ways to sign in that this service offers
+
+	Invalid bool   // what was typed is no address
+	Typed   string // into the form
+	To      string // the page that a proof leads to
+}
+
+// consoleFrame is a page of the console.
+type consoleFrame struct {
+	frame
+	Console
+	C     map[string]any // the words of the console
+	Pages []link
+}
+
+// Page is the address of a page of the console in this language.
+func (f consoleFrame) Page(path string) string { return Path(f.Language, ConsoleRoot+path) }
+
+// RecordPath is the page of a record in this language.
+func (f consoleFrame) RecordPath(publicID string) string {
+	return Path(f.Language, Record.Path(publicID))
+}
+
+// Moment is a time for people: the script writes it in their own zone.
+func (f consoleFrame) Moment(at any) moment {
+	t, ok := at.(time.Time)
+	if p, pointer := at.(*time.Time); pointer && p != nil {
+		t, ok = *p, true
+	}
+	if !ok {
+		return moment{}
+	}
+	return moment{evidence.FormatTime(t), date(f.Language, t)}
+}
+
+type moment struct{ At, Text string }
+
+// RoleName is a role as people call it.
+func (f consoleFrame) RoleName(role domain.Role) any {
+	return f.C["Roles"].(map[string]any)[string(role)]
+}
+
+func (s *Site) consoleFrame(c Console) consoleFrame {
+	t := s.catalogue(c.Language, Record)
+	words := t.words["Console"].(map[string]any)
+	f := consoleFrame{
+		frame: newFrame(t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path)), Console: c, C: words,
+	}
+	f.Signed, f.Script = true, "console.js"
+	if c.Role != "" {
+		f.Home = f.Page("")
+		for _, name := range consolePages {
+			f.Pages = append(f.Pages, link{f.Page(strings.TrimSuffix("/"+name, "/")), words["Titles"].(map[string]any)[name].(string), name == c.Name})
+		}
+	}
+	return f
+}
+
+// SignIn renders the way in.
+func (s *Site) SignIn(c Console) ([]byte, error) {
+	return render(s.console, "sign-in.html", s.consoleFrame(c))
+}
+
+// Message renders what there is to say where nothing is done.
+func (s *Site) Message(c Console) ([]byte, error) {
+	f := struct {
+		consoleFrame
+		Text any
+	}{s.consoleFrame(c), nil}
+	f.Text = f.C["Messages"].(map[string]any)[c.Name]
+	return render(s.console, "message.html", f)
+}
+
+// Choice is a membership that a person may sign in to.
+type Choice struct {
+	Organization domain.OrganizationID
+	Name         string
+	Role         domain.Role
+}
+
+// SignInLink renders the page of a mailed link: with a button, or with those of several organizations.
+func (s *Site) SignInLink(c Console, choices []Choice) ([]byte, error) {
+	return render(s.console, "link.html", struct {
+		consoleFrame
+		Choices []Choice
+	}{s.consoleFrame(c), choices})
+}
+
+// Invitation is what the page of an invitation shows.
+type Invitation struct {
+	Console       Console
+	Name, Address string // of the organization, and of whom it invites
+	As            domain.Role
+	Until         time.Time
+}
+
+// Invitation renders it.
+func (s *Site) Invitation(i Invitation) ([]byte, error) {
+	return render(s.console, "invitation.html", struct {
+		consoleFrame
+		Invited Invitation
+	}{s.consoleFrame(i.Console), i})
+}
+
+// Prove renders the page that asks again who the person is.
+func (s *Site) Prove(c Console) ([]byte, error) {
+	return render(s.console, "prove.html", s.consoleFrame(c))
+}
+
+// Overview is the first page.
+type Overview struct {
+	Console                Console
+	Plan                   string
+	Resets                 time.Time
+	Usage                  []Allowance
+	Records                []Recent
+	Failing                []Destination
+	HasPasskey, HasCompany bool
+}
+
+// Allowance is what the month has used of one.
+type Allowance struct {
+	Name   string
+	Used   int64
+	Limit  *int64 // nil: none
+	Warned int    // the highest percentage that was warned of; 0: none
+}
+
+// Recent is a registration.
+type Recent struct {
+	PublicID string
+	At       time.Time
+}
+
+// Destination is one of webhooks that nothing is sent to any more.
+type Destination struct{ ID, Reason string }
+
+// Overview renders it.
+func (s *Site) Overview(o Overview) ([]byte, error) {
+	return render(s.console, "overview.html", struct {
+		consoleFrame
+		Overview
+	}{s.consoleFrame(o.Console), o})
+}
+
+// Security is the page of a person's passkeys and sessions.
+type Security struct {
+	Console  Console
+	Keys     []Passkey
+	Sessions []SessionView
+	MaxName  int
+}
+
+// Passkey is one of a person.
+type Passkey struct {
+	ID, Name string
+	AddedAt  time.Time
+	UsedAt   *time.Time
+}
+
+// SessionView is one of a person's sessions.
+type SessionView struct {
+	ID, UserAgent string
+	Since, UsedAt time.Time
+	Own           bool // the page is shown in it
+}
+
+// Security renders it.
+func (s *Site) Security(p Security) ([]byte, error) {
+	return render(s.console, "security.html", struct {
+		consoleFrame
+		Security
+	}{s.consoleFrame(p.Console), p})
+}
+
+// History is a page of what has happened.
+type History struct {
+	Console        Console
+	Events         []Happened
+	Actions        []string // that there are
+	Action, Target string   // the filter
+	Older          string   // address of the events before; empty: there are no others
+}
+
+// Happened is an event.
+type Happened struct {
+	At               time.Time
+	Action, Target   string
+	Actor, ActorName string // the name is the address of a member
+	Sequence         int64
+}
+
+// History renders it.
+func (s *Site) History(h History) ([]byte, error) {
+	return render(s.console, "history.html", struct {
+		consoleFrame
+		History
+	}{s.consoleFrame(h.Console), h})
+}
