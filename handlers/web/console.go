@@ -12,10 +12,10 @@ import (
 const ConsoleRoot = "/console"
 
 // consolePages are those of the navigation, in its order. A page that is not listed is not there.
-var consolePages = []string{"", "companies", "history", "security"}
+var consolePages = []string{"", "companies", "members", "history", "security"}
 
 // consoleScopes are what pages need that are not for every role.
-var consoleScopes = map[string]domain.Scope{}
+var consoleScopes = map[string]domain.Scope{"members": domain.OrganizationAdmin}
 
 // Console is what every page of the console shows.
 type Console struct {
@@ -201,6 +201,34 @@ func (s *Site) Security(p Security) ([]byte, error) {
 		consoleFrame
 		Security
 	}{s.consoleFrame(p.Console), p})
+}
+
+// Members is the page of the organization's members.
+type Members struct {
+	Console        Console
+	All            []Member
+	Roles          []domain.Role // that the person may give
+	Next           string        // address of the members after; empty: there are no others
+	Typed          string        // an address that was refused
+	Failed, Detail string        // why an act was refused, and the same in English in more words
+	Invited, Link  string        // the address that was invited just now, and its link where no mail is sent
+}
+
+// Member is one of them.
+type Member struct {
+	ID, Email, Status string // the address is empty once erased
+	Role              domain.Role
+	Since             time.Time
+	InvitedUntil      *time.Time // nil: has joined
+	Own, Managed      bool       // the person's own; one that the person may change
+}
+
+// Members renders it.
+func (s *Site) Members(m Members) ([]byte, error) {
+	return render(s.console, "members.html", struct {
+		consoleFrame
+		Members
+	}{s.consoleFrame(m.Console), m})
 }
 
 // History is a page of what has happened.

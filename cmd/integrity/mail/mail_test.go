@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 )
 
 func testMail(to string) queue.Mail {
@@ -116,6 +117,33 @@ func TestTextOfADisabledDestination(t *testing.T) {
 			if !strings.Contains(body, part) || !strings.Contains(subject, id.String()) {
 				t.Errorf("%s: without %q: %s\n%s", reason, part, subject, body)
 			}
+		}
+	}
+}
+
+func TestTextOfASignInLink(t *testing.T) {
+	m := testMail("a@example.org")
+	m.Quota, m.SignIn = nil, &queue.SignIn{URL: "https://ledger.example/en/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC)}
+	subject, body := mailText(m, "https://ledger.example")
+	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20T10:15:00Z", "nobody has signed in", "nadie ha entrado"} {
+		if !strings.Contains(body, part) || strings.Contains(subject, m.SignIn.URL) {
+			t.Errorf("without %q: %s\n%s", part, subject, body)
+		}
+	}
+}
+
+// TestTextOfAnInvitation: both languages name the role and the end, and lead to the page in that language.
+func TestTextOfAnInvitation(t *testing.T) {
+	m := testMail("ana@example.org")
+	m.Quota, m.Invitation = nil, &queue.Invitation{Role: domain.Reviewer, ExpiresAt: time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), URL: map[evidence.Language]string{
+		evidence.Spanish: "https://ledger.example/console/invitation/in_code", evidence.English: "https://ledger.example/en/console/invitation/in_code",
+	}}
+	subject, body := mailText(m, "https://ledger.example")
+	for _, part := range []string{
+		"as reviewer", "el rol reviewer", "https://ledger.example/en/console/invitation/in_code\n", "https://ledger.example/console/invitation/in_code\n", "2026-11-27T10:00:00Z",
+	} {
+		if !strings.Contains(body, part) || strings.Contains(subject, "in_code") {
+			t.Errorf("without %q: %s\n%s", part, subject, body)
 		}
 	}
 }
