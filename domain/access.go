@@ -304,3 +304,6 @@ func (s *State) activeMember(o OrganizationID, id MemberID) *Member {
 
 // ended reports whether a key has been revoked or has expired.
 func (k *APIKey) ended(now time.Time) bool { return k.RevokedAt != nil || !now.Before(k.ExpiresAt) }
+
+// EndsSoon reports whether a key still works and ends within KeyWarning.
+func (k *APIKey) EndsSoon(now time.Time) bool { return !k.ended(now) && k.ended(now.Add(KeyWarning)) }

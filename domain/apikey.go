@@ -38,6 +38,9 @@ const (
 // MaxKeyOverlap is how long the former key may still work after a rotation.
 const MaxKeyOverlap = 30 * 24 * time.Hour
 
+// KeyWarning is how long before its end a key is pointed out.
+const KeyWarning = 30 * 24 * time.Hour
+
 // MaxKeyNetworks is how many networks an API key may name.
 const MaxKeyNetworks = 16
 
