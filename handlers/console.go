@@ -368,6 +368,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/members/{memberId}/enable", s.changeByConsole(setStatus(domain.MemberActive)), manage)
 	both(post, "/members/{memberId}/end", s.changeByConsole(setStatus(domain.MemberEnded)), manage)
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.companiesConsole(both)
 	if s.console.passkeys != nil {
 		both(post, "/passkey/options", s.passkeyOptions, policy{caller: anyone, bucket: minute})
 		both(post, "/passkey", s.passkeySignIn, policy{caller: anyone, bucket: minute, body: bodyRequired})

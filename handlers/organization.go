@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"integrityledger/domain"
@@ -78,7 +79,7 @@ func readTime(o *strictjson.Object, name string) (at time.Time) {
 		return at
 	}
 	at, err := time.Parse(time.RFC3339, *text)
-	if err != nil {
+	if err != nil || at.IsZero() { // which would be none
 		o.Problem(name, strictjson.CodeFormat, "must be a time such as 2026-12-31T23:00:00Z")
 	}
 	return at
@@ -220,7 +221,7 @@ func InvitationURLs(baseURL, code string) wire.InvitationURLs {
 
 // InvitationURL is one of InvitationURLs.
 func InvitationURL(baseURL string, language evidence.Language, code string) string {
-	return baseURL + web.Path(language, invitationPath+code)
+	return strings.TrimRight(baseURL, "/") + web.Path(language, invitationPath+code)
 }
 
 // inviteMember mails an invitation, or where no mail can be sent answers with its link, which is shown nowhere else.

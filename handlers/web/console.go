@@ -12,7 +12,10 @@ import (
 const ConsoleRoot = "/console"
 
 // consolePages are those of the navigation, in its order. A page that is not listed is not there.
-var consolePages = []string{"", "members", "history", "security"}
+var consolePages = []string{"", "companies", "members", "history", "security"}
+
+// consoleScopes are what pages need that are not for every role.
+var consoleScopes = map[string]domain.Scope{"members": domain.OrganizationAdmin}
 
 // Console is what every page of the console shows.
 type Console struct {
@@ -74,7 +77,7 @@ func (s *Site) consoleFrame(c Console) consoleFrame {
 	if c.Role != "" {
 		f.Home = f.Page("")
 		for _, name := range consolePages {
-			if name == "members" && !c.Role.Allows(domain.OrganizationAdmin) {
+			if !c.Role.Allows(consoleScopes[name]) {
 				continue
 			}
 			f.Pages = append(f.Pages, link{f.Page(strings.TrimSuffix("/"+name, "/")), words["Titles"].(map[string]any)[name].(string), name == c.Name})

@@ -62,7 +62,8 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"members": pageOfMembers, "member": findMember, "invitation": findInvitation, "keys": pageOfKeys, "key": findKey, "grants": keyGrants, "month": findMonthlyUse,
+		"members": pageOfMembers, "member": findMember, "invitation": findInvitation, "keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
+		"grants_among": grantsAmong, "month": findMonthlyUse,
 		"never": "SELECT key_id FROM api_keys WHERE shard = $1 AND member_id = $2",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
