@@ -266,8 +266,11 @@ const EmailRule = "must be an address such as name@example.org"
 
 // ValidEmail reports whether a text is the address of a person, without a name beside it.
 func ValidEmail(text string) bool {
+	if len(text) > 254 {
+		return false
+	}
 	address, err := mail.ParseAddress(text)
-	return err == nil && address.Address == text && len(text) <= 254
+	return err == nil && address.Address == text
 }
 
 // ParseInvitationCode splits the code of an invitation into the organization that invites and the SHA-256 of its secret. A
