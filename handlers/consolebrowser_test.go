@@ -68,6 +68,21 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("history")
 		p.open(prefix + "/console/members")
 		looks("members")
+		p.open(prefix + "/console/keys/new")
+		looks("key-new")
+		p.do(chromedp.SendKeys(chromedp.CSS("#name"), words.mine))
+		p.click(`[for="scope-integrity:read"]`)
+		p.click(`[for="company-company-1"]`)
+		p.click("form.fields button")
+		p.do(chromedp.WaitVisible(chromedp.CSS(".copyable .copy")))
+		looks("key-made")
+		p.open(prefix + "/console/keys")
+		looks("keys")
+		p.click("tbody tr:last-child a")
+		p.do(chromedp.WaitVisible(chromedp.CSS("#expiresAt")))
+		looks("key")
+		p.open(prefix + "/console/companies")
+		looks("companies")
 
 		p.open(prefix + "/console/security")
 		p.do(chromedp.WaitVisible(chromedp.CSS("#name")))
@@ -116,8 +131,10 @@ func TestConsoleInTheBrowser(t *testing.T) {
 				t.Errorf("in the console: %s", complaint)
 			}
 		}
-		if len(p.foreign) > 0 {
-			t.Errorf("requests for %v", p.foreign)
+		for _, address := range p.foreign {
+			if !strings.HasPrefix(address, "data:") { // the browser's own sign of a field for dates
+				t.Errorf("a request for %s", address)
+			}
 		}
 		p.mu.Unlock()
 	}
