@@ -154,10 +154,16 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 			return r, err
 		}
 	}
-	if c.scope = p.scope; p.scope != "" && !session.Role.Allows(p.scope) {
-		return r, domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(p.scope), session.Role)
+	c.scope = p.scope
+	return r.WithContext(ctx), roleAllows(session.Role, p.scope)
+}
+
+// roleAllows refuses a member whose role may not see a page, or do what is on it.
+func roleAllows(role domain.Role, scope domain.Scope) error {
+	if scope == anyScope || role.Allows(scope) {
+		return nil
 	}
-	return r.WithContext(ctx), nil
+	return domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(scope), role)
 }
 
 // begin signs a person in to a membership and returns the cookie. The token is always a new one, and the session that
@@ -368,6 +374,8 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/members/{memberId}/enable", s.changeByConsole(setStatus(domain.MemberActive)), manage)
 	both(post, "/members/{memberId}/end", s.changeByConsole(setStatus(domain.MemberEnded)), manage)
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.recordsConsole(both)
+	s.webhooksConsole(both)
 	s.companiesConsole(both)
 	if s.console.passkeys != nil {
 		both(post, "/passkey/options", s.passkeyOptions, policy{caller: anyone, bucket: minute})
