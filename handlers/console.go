@@ -383,6 +383,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/members/{memberId}/end", s.changeByConsole(setStatus(domain.MemberEnded)), manage)
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
 	s.companiesConsole(both)
+	s.keysConsole(both)
 	if s.console.passkeys != nil {
 		both(post, "/passkey/options", s.passkeyOptions, policy{caller: anyone, bucket: minute})
 		both(post, "/passkey", s.passkeySignIn, policy{caller: anyone, bucket: minute, body: bodyRequired})
