@@ -130,8 +130,8 @@ func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, 
 			asked.Set(name, value)
 		}
 	}
-	day(asked, "receivedFrom", 0)
-	day(asked, "receivedTo", 1) // the day that is named, too
+	fromDay(asked, "receivedFrom", 0)
+	fromDay(asked, "receivedTo", 1) // the day that is named, too
 	if after := q.Get("after"); after != "" {
 		asked.Set("after", after)
 	}
@@ -163,9 +163,9 @@ func older(filter map[string]string, after string) url.Values {
 	return q
 }
 
-// day replaces a date by the moment at which it begins in UTC, plus some days. What is no date stays, and is refused as no
+// fromDay replaces a date by the moment at which it begins in UTC, plus some days. What is no date stays, and is refused as no
 // time.
-func day(q url.Values, name string, later int) {
+func fromDay(q url.Values, name string, later int) {
 	if at, err := time.Parse(time.DateOnly, q.Get(name)); err == nil {
 		q.Set(name, at.AddDate(0, 0, later).Format(time.RFC3339))
 	}
