@@ -30,6 +30,8 @@ type console struct {
 	sessions *scs.SessionManager
 	origin   *http.CrossOriginProtection
 	passkeys *passkeys // nil: the service is named by an address, and no authenticator signs for that
+	// Where the service is named by an address of loopback: that address, and the one that its browsers are led to.
+	host, named string
 }
 
 // recentProof is how fresh a proof must be for what could take an organization over.
@@ -59,9 +61,21 @@ func newConsole(c Config) *console {
 		}
 	}
 	if net.ParseIP(base.Hostname()) == nil {
-		k.passkeys = newPasskeys(base.Hostname(), named)
+		k.passkeys = newPasskeys(strings.ToLower(base.Hostname()), named)
+	}
+	if named != c.BaseURL {
+		_, k.host, _ = strings.Cut(c.BaseURL, "://")
+		k.named = named
 	}
 	return k
+}
+
+// elsewhere leads a browser that has come by the address to the name: passkeys, and links that are mailed, are for that.
+func (k *console) elsewhere(r *http.Request) (resp response, yes bool) {
+	if yes = k.host != "" && r.Host == k.host && (r.Method == http.MethodGet || r.Method == http.MethodHead); yes {
+		resp = redirect(k.named + r.URL.RequestURI())
+	}
+	return resp, yes
 }
 
 // consoleURL is the service's address as browsers must name it in the console: WebAuthn knows names only, and an address of
@@ -154,10 +168,16 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 			return r, err
 		}
 	}
-	if c.scope = p.scope; p.scope != "" && !session.Role.Allows(p.scope) {
-		return r, domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(p.scope), session.Role)
+	c.scope = p.scope
+	return r.WithContext(ctx), roleAllows(session.Role, p.scope)
+}
+
+// roleAllows refuses a member whose role may not see a page, or do what is on it.
+func roleAllows(role domain.Role, scope domain.Scope) error {
+	if scope == anyScope || role.Allows(scope) {
+		return nil
 	}
-	return r.WithContext(ctx), nil
+	return domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(scope), role)
 }
 
 // begin signs a person in to a membership and returns the cookie. The token is always a new one, and the session that
@@ -226,7 +246,7 @@ func shortUserAgent(r *http.Request) string {
 
 // recentlyProved refuses, with the way to prove it again, where the last proof of identity is too old.
 func (s *server) recentlyProved(r *http.Request) error {
-	if c := callOf(r); c.start.Sub(c.session.ProvedAt) > recentProof {
+	if c := callOf(r); c.start.Sub(c.session.ProvedAt).Abs() > recentProof { // a clock may have stepped back
 		return errProofNeeded
 	}
 	return nil
@@ -368,6 +388,8 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/members/{memberId}/enable", s.changeByConsole(setStatus(domain.MemberActive)), manage)
 	both(post, "/members/{memberId}/end", s.changeByConsole(setStatus(domain.MemberEnded)), manage)
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.recordsConsole(both)
+	s.webhooksConsole(both)
 	s.companiesConsole(both)
 	s.keysConsole(both)
 	if s.console.passkeys != nil {
