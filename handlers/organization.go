@@ -21,16 +21,19 @@ func (s *server) organization(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	month, err := s.Store.MonthlyLimits(r.Context(), c.access, domain.PeriodOf(c.start))
+	months, err := s.Store.MonthlyLimits(r.Context(), c.access, domain.PeriodOf(c.start))
+	if err != nil {
+		return nil, err
+	}
 	view := func(u domain.Usage) wire.MonthlyLimit {
 		return wire.MonthlyLimit{Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
 	}
 	return wire.FullOrganization{
 		Organization: wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan}, CreatedAt: evidence.FormatTime(o.CreatedAt),
 		Limits: wire.OrganizationLimits{
-			Versions: view(month.Versions), Requests: view(month.Requests), Registrations: view(month.Registrations), WebhookAttempts: view(month.WebhookAttempts),
+			Versions: view(months[0].Versions), Requests: view(months[0].Requests), Registrations: view(months[0].Registrations), WebhookAttempts: view(months[0].WebhookAttempts),
 		},
-	}, err
+	}, nil
 }
 
 // ViewAPIKey shows a key as the administration of an organization does, never with its secret.

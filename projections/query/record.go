@@ -18,6 +18,15 @@ import (
 const recordColumns = `SELECT i.record_id, i.public_id, i.sha256, c.reference, d.source, d.reference, i.version,
 		i.previous_version, i.size_bytes, i.mime_type, i.generated_at, i.received_at, i.revoked_at, d.highest_version`
 
+// granted joins the grant that a key, $3, needs for the company c. A member who has signed in to the console sees all
+// companies of the organization, by which the rest of the statement must find them.
+func granted(a domain.Access) string {
+	if a.Console {
+		return ` CROSS JOIN (SELECT $3::uuid) g`
+	}
+	return ` JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = c.company_id AND g.enabled`
+}
+
 // Record finds a record by public id. A record that the key may not see, and a reserved version, are answered as
 // unknown.
 func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
