@@ -66,6 +66,8 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("overview")
 		p.open(prefix + "/console/history")
 		looks("history")
+		p.open(prefix + "/console/members")
+		looks("members")
 
 		p.open(prefix + "/console/security")
 		p.do(chromedp.WaitVisible(chromedp.CSS("#name")))

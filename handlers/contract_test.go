@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -71,11 +72,13 @@ func answers(operation *openapi3.Operation, status int, code domain.Code) bool {
 
 // Every operation gives every refusal that does not depend on what it does.
 func TestRefusalsOfEveryOperation(t *testing.T) {
-	s := open(t, options{})
+	s := open(t, options{config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
+	addresses := 0 // an address has 60 answers 401 a minute, and there are more operations
 	id := s.registered("a", 1, "one")
 	_, metrics := s.Key(t, s.org, domain.MetricsRead)
 	_, analyses := s.Key(t, s.org, domain.AnalysesRead)
 	s.each(id, func(o *openapi3.Operation, send func(string, any, ...string) answer) {
+		addresses++
 		weak, tooLarge := metrics, 8<<10+1
 		switch o.OperationID {
 		case "registerBatch", "registerArtifact", "registerVersion":
@@ -93,7 +96,7 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 			body   any
 			header []string
 		}{
-			{401, domain.InvalidKey, "", nil, nil},
+			{401, domain.InvalidKey, "", nil, []string{"X-Forwarded-For", fmt.Sprintf("192.0.2.%d", addresses)}},
 			{403, domain.MissingScope, weak, nil, nil},
 			{406, domain.NotAcceptable, s.org.Secret, nil, []string{"Accept", "text/html"}},
 			{415, domain.UnsupportedMediaType, s.org.Secret, nil, []string{"Content-Type", "text/plain"}},

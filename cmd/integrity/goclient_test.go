@@ -191,6 +191,16 @@ func TestGoClient(t *testing.T) {
 	if strings.Join(types, " ") != "registered registered superseded revoked" {
 		t.Errorf("feed: %v", types)
 	}
+	changed, err := admin.UpdateWebhook(ctx, webhook, wire.WebhookChange{Description: new("changed"), Enabled: new(false)})
+	check(err)
+	another, err := admin.RotateWebhookSecret(ctx, webhook, wire.RotateRequest{OverlapSeconds: new(int64(0))})
+	check(err)
+	if read, err := admin.Webhook(ctx, webhook); err != nil || *read.Description != "changed" || changed.Status != "disabled" || another.PreviousUntil != nil {
+		t.Errorf("webhook: %+v, %+v, %+v, %v", read, changed, another.Webhook, err)
+	}
+	if deleted, err := admin.DeleteWebhook(ctx, webhook); err != nil || !deleted.Deleted {
+		t.Errorf("deleted: %+v, %v", deleted, err)
+	}
 	organization, err := worker.Organization(ctx)
 	check(err)
 	if organization.ID != access.OrganizationID || organization.Limits.Versions.Used != 3 || organization.Limits.Versions.ResetsAt == "" {

@@ -53,6 +53,25 @@ func TestMemberLink(t *testing.T) {
 		t.Errorf("redeem while the provider is away: %d %v", status, err)
 	}
 
+	// The operator's link signs the member in, once, in any browser.
+	var signIn operator.SignInLinkView
+	mustJSON(t, nil, &signIn, append([]string{"member", "sign-in-link", "--member", "ana@example.org", "--base-url", s.base}, in...)...)
+	if _, _, ok := domain.ParseSignInCode(signIn.URL[strings.LastIndex(signIn.URL, "/")+1:]); !ok {
+		t.Errorf("signs in at %s", signIn.URL)
+	}
+	direct := plainHTTP()
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for _, want := range []string{"integrity-session=", ""} {
+		answer, err := direct.Post(strings.Replace(signIn.URL, "localhost", "127.0.0.1", 1), "application/x-www-form-urlencoded", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if got := answer.Header.Get("Set-Cookie"); !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%d, cookie %q, want %q", answer.StatusCode, got, want)
+		}
+	}
+
 	var ended operator.LinkView
 	mustJSON(t, nil, &ended, append([]string{"member", "unlink", started.ID}, at...)...)
 	if ended.Status != "withdrawn" || ended.WithdrawnAt == nil {

@@ -198,7 +198,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests, Operating: operating,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
-		SecretKey:    s.secretKey, Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,
+		SecretKey:    s.secretKey, MailsInvitations: s.cfg.SMTPURL != "", Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
 		OAuth: s.oauth(), Transparency: s.tree.reader,

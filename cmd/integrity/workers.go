@@ -22,7 +22,7 @@ const (
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, Observe: s.metrics.Mail,
+		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
 	})
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup

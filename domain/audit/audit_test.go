@@ -206,7 +206,9 @@ func TestSoundHistories(t *testing.T) {
 		var ids []domain.PublicID
 		for range rapid.IntRange(0, 25).Draw(t, "commands") {
 			document, version := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "document"), rapid.Int32Range(1, 5).Draw(t, "version")
-			switch rapid.IntRange(0, 8).Draw(t, "command") {
+			switch rapid.IntRange(0, 9).Draw(t, "command") {
+			case 9:
+				p.do(&domain.SetCompanyStatus{Origin: p.operator(), Company: p.company, Status: rapid.SampledFrom(domain.CompanyStatuses()).Draw(t, "status")})
 			case 8:
 				p.do(&domain.ChangeKey{Origin: p.operator(), Key: p.key, Name: new("accounting")})
 				invite, code := domain.NewInviteMember(domain.InviteMember{Origin: p.operator(), Email: document + "@example.org", Role: domain.Viewer}, nil)
@@ -300,6 +302,17 @@ func TestForgeries(t *testing.T) {
 		"without its company": {func(p *past) {
 			p.events = slices.Delete(p.events, 3, 4)
 		}, audit.CheckHistory, "the company"},
+		"in a closed company": {func(p *past) {
+			p.do(&domain.SetCompanyStatus{Origin: p.operator(), Company: p.company, Status: domain.CompanyClosedStatus})
+			closed := p.events[len(p.events)-1]
+			closed.OccurredAt = p.events[4].OccurredAt
+			p.events = slices.Insert(p.events[:len(p.events)-1], 5, closed)
+		}, audit.CheckHistory, "the opening of the closed company"},
+		"closed twice": {func(p *past) {
+			p.do(&domain.SetCompanyStatus{Origin: p.operator(), Company: p.company, Status: domain.CompanyClosedStatus})
+			p.events = append(p.events, p.events[len(p.events)-1])
+			p.events[len(p.events)-1].ID[15] ^= 1
+		}, audit.CheckHistory, "of another status"},
 		"time runs back": {func(p *past) { p.events[3].OccurredAt = p.events[0].OccurredAt.Add(-time.Second) }, audit.CheckTime, "not before"},
 		"superseded by another": {func(p *past) {
 			change(p, domain.RecordSuperseded, 1, func(b *domain.RecordSupersededBody) { b.ByVersion = 9 })

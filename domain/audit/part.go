@@ -41,6 +41,9 @@ func (c *Checker) known(e *Event) string {
 		if k == nil || k.Organization != e.Organization || k.Reference != reference {
 			return "the company " + e.Company.String() + " of that reference"
 		}
+		if k.ClosedAt != nil {
+			return "the opening of the closed company " + e.Company.String()
+		}
 		return c.granted(e)
 	}
 	switch b := e.Body.(type) {
@@ -56,6 +59,10 @@ func (c *Checker) known(e *Event) string {
 		return c.key(e, b.KeyID)
 	case *domain.KeyRenamedBody:
 		return c.key(e, b.KeyID)
+	case *domain.CompanyStatusChangedBody:
+		if k := c.state.Company(e.Company); k == nil || k.Organization != e.Organization || k.Status() == b.Status {
+			return "the company " + e.Company.String() + " of another status"
+		}
 	case *domain.AccessChangedBody:
 		if k := c.state.Company(e.Company); k == nil || k.Organization != e.Organization {
 			return "the company " + e.Company.String()

@@ -22,6 +22,34 @@ func (c *Client) Webhooks(ctx context.Context) (wire.Webhooks, error) {
 	return get[wire.Webhooks](ctx, c, webhooksPath, nil)
 }
 
+// Webhook finds a destination by its id.
+func (c *Client) Webhook(ctx context.Context, webhookID string) (wire.Webhook, error) {
+	answer, err := read[wire.Webhook](ctx, c, askWebhook(http.MethodGet, webhookID, ""))
+	return about(answer, err, answer.ID == webhookID)
+}
+
+// UpdateWebhook changes a destination. Enabling one that was disabled says that it works again.
+func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, change wire.WebhookChange) (wire.Webhook, error) {
+	a := askWebhook(http.MethodPatch, webhookID, "")
+	a.document = change
+	answer, err := read[wire.Webhook](ctx, c, a)
+	return about(answer, err, answer.ID == webhookID)
+}
+
+// DeleteWebhook deletes a destination with its authorizations; what is queued for it is not sent.
+func (c *Client) DeleteWebhook(ctx context.Context, webhookID string) (wire.DeletedWebhook, error) {
+	answer, err := read[wire.DeletedWebhook](ctx, c, askWebhook(http.MethodDelete, webhookID, ""))
+	return about(answer, err, answer.ID == webhookID)
+}
+
+// RotateWebhookSecret gives a destination another secret, which is in this answer only; both sign until the overlap ends.
+func (c *Client) RotateWebhookSecret(ctx context.Context, webhookID string, r wire.RotateRequest) (wire.WebhookWithSecret, error) {
+	a := askWebhook(http.MethodPost, webhookID, "/secret/rotate")
+	a.document = r
+	answer, err := read[wire.WebhookWithSecret](ctx, c, a)
+	return about(answer, err, answer.ID == webhookID && answer.Secret != "")
+}
+
 // TestWebhook queues a delivery that stands for no record; what becomes of it stands in [Client.Deliveries].
 func (c *Client) TestWebhook(ctx context.Context, webhookID string) (wire.Delivery, error) {
 	a := askWebhook(http.MethodPost, webhookID, "/test")

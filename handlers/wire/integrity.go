@@ -208,6 +208,19 @@ type WebhookRequest struct {
 	Types       []domain.EventType `json:"types,omitempty"`
 }
 
+// WebhookChange changes a destination; what is nil stays as it is. Enabled says whether it may receive.
+type WebhookChange struct {
+	URL         *string            `json:"url,omitempty"`
+	Description *string            `json:"description,omitempty"`
+	Types       []domain.EventType `json:"types,omitempty"`
+	Enabled     *bool              `json:"enabled,omitempty"`
+}
+
+// RotateRequest gives a destination another secret. A nil OverlapSeconds is a day.
+type RotateRequest struct {
+	OverlapSeconds *int64 `json:"overlapSeconds,omitempty"`
+}
+
 // ReplayRequest names what a destination may have missed, both ends included; a zero ToSequence is the last one.
 type ReplayRequest struct {
 	FromSequence     int64  `json:"fromSequence"`

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Mail is one message for one person: exactly one of Quota, Webhook and SignIn is set.
+// Mail is one message for one person: exactly one of Quota, Webhook, Invitation and SignIn is set.
 type Mail struct {
 	ID           domain.EventID
 	Organization domain.OrganizationID
@@ -23,6 +24,7 @@ type Mail struct {
 	At           time.Time // of the event that it reports
 	Quota        *domain.QuotaWarningReachedBody
 	Webhook      *domain.WebhookDisabledBody
+	Invitation   *Invitation
 	SignIn       *SignIn
 }
 
@@ -32,8 +34,16 @@ type SignIn struct {
 	Until time.Time
 }
 
-// Mailer sends queued mails to the owners and admins that are active at that moment. A mail is sent at least once: if
-// the process dies between sending and recording, it is sent again under the same Message-ID.
+// Invitation is what a mail says to the member who is invited.
+type Invitation struct {
+	Role      domain.Role
+	ExpiresAt time.Time
+	Code      string // a secret
+}
+
+// Mailer sends queued mails: warnings and notices to the owners and admins that are active at that moment, and invitations
+// to whom they invite. A mail is sent at least once: if the process dies between sending and recording, it is sent again
+// under the same Message-ID.
 type Mailer struct {
 	Pool   *pgxpool.Pool
 	Shards int
@@ -41,6 +51,8 @@ type Mailer struct {
 	Log    *slog.Logger
 	// Send hands one mail to the mail server. Nil: there is no mail server, and mails wait until they are too old.
 	Send func(context.Context, Mail) error
+	// SecretKey opens the codes of invitations. Nil: they are not sent.
+	SecretKey *domain.SecretKey
 	// Observe counts mails by outcome: sent, failed (tried again later) or dropped. It may be nil.
 	Observe func(outcome string, mails int)
 }
@@ -70,12 +82,19 @@ func NewMailer(m Mailer) *Loop {
 		Pool: m.Pool, What: "take a mail", Take: takeMail, Lease: mailLease, Scan: scanMail, Act: m.deliver,
 		Now: func(context.Context) (time.Time, error) { return m.Now(), nil },
 	}
+	invitations := Leased[invitationMail]{
+		Pool: m.Pool, What: "take an invitation", Take: takeInvitation, Lease: mailLease, Scan: pgx.RowToStructByPos[invitationMail], Act: m.invite, Now: q.Now,
+	}
 	return NewLoop(Loop{Shards: Shards(m.Shards), Every: mailEvery, Log: m.Log, Failure: "the queue of mails could not be worked off",
-		Work: func(ctx context.Context, shard domain.Shard) (bool, error) {
-			if err := m.drop(ctx, shard); err != nil || m.Send == nil {
+		Work: func(ctx context.Context, shard domain.Shard) (more bool, err error) {
+			if err := errors.Join(m.drop(ctx, shard), m.dropInvitations(ctx, shard)); err != nil || m.Send == nil {
 				return false, err
 			}
-			return q.Work(ctx, shard)
+			if m.SecretKey != nil {
+				_, err = invitations.Work(ctx, shard)
+			}
+			more, failed := q.Work(ctx, shard)
+			return more, errors.Join(err, failed)
 		}})
 }
 
@@ -116,6 +135,75 @@ func scanMail(row pgx.CollectableRow) (queuedMail, error) {
 	}
 	quota.Percent, q.mail.Quota = int(percent), &quota
 	return q, quota.Allowance.UnmarshalText(of)
+}
+
+// invitationMail is a row that this worker holds until its lease ends.
+type invitationMail struct {
+	ID           domain.EventID
+	Organization domain.OrganizationID
+	Member       domain.MemberID
+	SecretSHA256 []byte
+	Sealed       []byte
+	CreatedAt    time.Time
+	ExpiresAt    time.Time
+	Attempts     int
+}
+
+const takeInvitation = `UPDATE invitation_mails SET due_at = $3, attempts = attempts + 1
+	WHERE shard = $1 AND mail_id = (SELECT mail_id FROM invitation_mails WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+	RETURNING mail_id, organization_id, member_id, secret_sha256, sealed, created_at, expires_at, attempts`
+
+// dropInvitations deletes invitations that have ended without having been sent.
+func (m Mailer) dropInvitations(ctx context.Context, shard domain.Shard) error {
+	const query = `DELETE FROM invitation_mails WHERE shard = $1 AND due_at <= $2 AND expires_at <= $2 RETURNING mail_id`
+	dropped, err := statement.All(ctx, m.Pool, "drop old invitations", pgx.RowTo[domain.EventID], query, shard, m.Now())
+	if len(dropped) > 0 {
+		m.Log.Warn("invitations could not be sent before they ended", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
+		m.Observe(MailDropped, len(dropped))
+	}
+	return err
+}
+
+// findInvited is the address and the role of a member whose invitation is still the one of the mail.
+const findInvited = `SELECT t.body, m.role
+	FROM members m
+	JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
+	WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = $3 AND m.status = 'invited' AND m.invitation_sha256 = $4 AND t.body IS NOT NULL`
+
+// invite sends an invitation, unless it was withdrawn, made again or accepted meanwhile, and deletes the row with its code.
+func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q invitationMail) error {
+	type invited struct {
+		Address string
+		Role    domain.Role
+	}
+	to, found, err := statement.First(ctx, m.Pool, "find whom to invite", pgx.RowToStructByPos[invited], findInvited, shard, q.Organization, q.Member, q.SecretSHA256)
+	if err != nil {
+		return err
+	}
+	if found {
+		var code string
+		if code, err = m.SecretKey.Open(q.Organization, q.Sealed); err == nil {
+			one, done := context.WithTimeout(ctx, mailTimeout)
+			err = m.Send(one, Mail{
+				ID: q.ID, Organization: q.Organization, Member: q.Member, To: to.Address, At: q.CreatedAt,
+				Invitation: &Invitation{Role: to.Role, ExpiresAt: q.ExpiresAt, Code: code},
+			})
+			done()
+		}
+	}
+	if err != nil {
+		delay := mailDelay(q.Attempts)
+		m.Observe(MailFailed, 1)
+		m.Log.Warn("an invitation could not be sent; it is tried again", "mail", q.ID, "attempt", q.Attempts, "delay", delay, "error", err)
+		const again = `UPDATE invitation_mails SET due_at = $4 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
+		return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.ID, q.Attempts, m.Now().Add(delay))
+	}
+	if found {
+		m.Observe(MailSent, 1)
+	}
+	// If another worker has taken the row meanwhile, its number of attempts differs and this changes nothing.
+	const done = `DELETE FROM invitation_mails WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
+	return statement.Exec(ctx, m.Pool, "record what was mailed", done, shard, q.ID, q.Attempts)
 }
 
 // deliver sends a row's mail to every recipient that has not received it, and records who has.

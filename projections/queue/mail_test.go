@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -266,4 +267,77 @@ func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 		t.Errorf("%+v", sent)
 	}
 	l.Audit(t)
+}
+
+// TestInvitationsAreMailed: an invitation reaches the address once, and its code leaves the queue with the mail. One that
+// was withdrawn or made again before, or whose time is over, is not sent.
+func TestInvitationsAreMailed(t *testing.T) {
+	ctx := context.Background()
+	now := time.Now().Add(time.Minute)
+	clock := func() time.Time { return now }
+	l := ledgertest.New(t, func(c *eventstore.Config) { c.Clock = ledgertest.Simulated(clock) })
+	l.Now = clock
+	o := l.Organization(t, 1, domain.InternalPlan)
+	key, _ := domain.NewSecretKey()
+	invite := func(email string) (domain.Member, string) {
+		t.Helper()
+		c, code := domain.NewInviteMember(domain.InviteMember{Origin: o.Operator(), Email: email, Role: domain.Analyst}, &key)
+		l.Must(t, c)
+		return c.Outcome, code
+	}
+	queued := func() (n int) {
+		t.Helper()
+		if err := l.Pool.QueryRow(ctx, "SELECT count(*) FROM invitation_mails").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	var sent []string
+	down := errors.New("the mail server is away")
+	failing := down
+	mailer := queue.NewMailer(queue.Mailer{
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: clock, Log: slog.New(slog.DiscardHandler), SecretKey: &key,
+		Send: func(_ context.Context, m queue.Mail) error {
+			if failing != nil {
+				return failing
+			}
+			sent = append(sent, m.To+" "+string(m.Invitation.Role)+" "+m.Invitation.Code)
+			return nil
+		},
+	})
+	look := func(what string, left int, want ...string) {
+		t.Helper()
+		if err := mailer.Look(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(sent, want) || queued() != left {
+			t.Fatalf("%s: sent %q and %d queued, want %q and %d", what, sent, queued(), want, left)
+		}
+		sent = nil
+	}
+	_, code := invite("ana@example.com")
+	look("the server is away", 1)
+	failing = nil
+	now = now.Add(time.Minute - time.Second)
+	look("too early", 1)
+	now = now.Add(time.Second)
+	look("again", 0, "ana@example.com analyst "+code)
+	now = now.Add(domain.InvitationPause)
+	_, again := invite("ana@example.com")
+	failing = down
+	look("the second time", 1)
+	now = now.Add(domain.InvitationPause)
+	failing = nil
+	_, last := invite("ana@example.com")
+	look("made again", 0, "ana@example.com analyst "+last)
+	if again == last {
+		t.Error("both invitations have one code")
+	}
+	withdrawn, _ := invite("bob@example.com")
+	ended := domain.MemberEnded
+	l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Member: withdrawn.ID, Status: &ended})
+	look("withdrawn", 0)
+	late, _ := invite("late@example.com")
+	now = *late.InvitedUntil
+	look("too late", 0)
 }

@@ -19,6 +19,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers"
 	"integrityledger/projections/queue"
 )
 
@@ -123,15 +124,19 @@ var templates = sync.OnceValue(func() *template.Template { return template.Must(
 // mailText writes a mail of texts.txt.
 func mailText(m queue.Mail, baseURL string) (subject, body string) {
 	name, data := "disabled", map[string]any{"Organization": m.Organization, "At": evidence.FormatTime(m.At), "BaseURL": baseURL}
-	if l := m.SignIn; l != nil {
+	switch l, q, i := m.SignIn, m.Quota, m.Invitation; {
+	case l != nil:
 		name, data["URL"], data["Until"] = "sign-in", l.URL, evidence.FormatTime(l.Until)
-	} else if q := m.Quota; q != nil {
+	case i != nil:
+		name, data["Role"], data["Until"] = "invitation", i.Role, evidence.FormatTime(i.ExpiresAt)
+		data["ES"], data["EN"] = handlers.InvitationURL(baseURL, evidence.Spanish, i.Code), handlers.InvitationURL(baseURL, evidence.English, i.Code)
+	case q != nil:
 		name = "quota"
 		maps.Copy(data, map[string]any{
 			"Allowance": q.Allowance.String(), "Percent": q.Percent, "Period": q.Period, "Used": q.Used, "Limit": q.Limit,
 			"Resets": evidence.FormatTime(q.Period.End()),
 		})
-	} else {
+	default:
 		data["WebhookID"], data["Gone"] = m.Webhook.WebhookID, m.Webhook.Reason == domain.DisabledGone
 	}
 	var text strings.Builder

@@ -119,3 +119,28 @@ func TestTextOfADisabledDestination(t *testing.T) {
 		}
 	}
 }
+
+func TestTextOfASignInLink(t *testing.T) {
+	m := testMail("a@example.org")
+	m.Quota, m.SignIn = nil, &queue.SignIn{URL: "https://ledger.example/en/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC)}
+	subject, body := mailText(m, "https://ledger.example")
+	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20T10:15:00Z", "nobody has signed in", "nadie ha entrado"} {
+		if !strings.Contains(body, part) || strings.Contains(subject, m.SignIn.URL) {
+			t.Errorf("without %q: %s\n%s", part, subject, body)
+		}
+	}
+}
+
+// TestTextOfAnInvitation: both languages name the role and the end, and lead to the page in that language.
+func TestTextOfAnInvitation(t *testing.T) {
+	m := testMail("ana@example.org")
+	m.Quota, m.Invitation = nil, &queue.Invitation{Role: domain.Reviewer, ExpiresAt: time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), Code: "in_code"}
+	subject, body := mailText(m, "https://ledger.example")
+	for _, part := range []string{
+		"as reviewer", "el rol reviewer", "https://ledger.example/en/console/invitation/in_code\n", "https://ledger.example/console/invitation/in_code\n", "2026-11-27T10:00:00Z",
+	} {
+		if !strings.Contains(body, part) || strings.Contains(subject, "in_code") {
+			t.Errorf("without %q: %s\n%s", part, subject, body)
+		}
+	}
+}

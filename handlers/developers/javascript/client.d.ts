@@ -77,9 +77,14 @@ export interface WebhookAccess {
   updatedAt: string;
 }
 
+export interface NamedAccess extends Access {
+  /** Of the key; null where it has none, or it was erased. */
+  name: string | null;
+}
+
 /** A page of the keys that may use a company, and of those that no longer may. */
 export interface KeysAccess {
-  access: Access[];
+  access: NamedAccess[];
   nextCursor: string | null;
   hasMore: boolean;
 }
@@ -89,6 +94,68 @@ export interface WebhooksAccess {
   webhooks: WebhookAccess[];
   nextCursor: string | null;
   hasMore: boolean;
+}
+
+export type WebhookType = "integrity.registered" | "integrity.superseded" | "integrity.revoked";
+
+/** A destination; url is null once erased. */
+export interface Webhook {
+  id: string;
+  url: string | null;
+  description: string | null;
+  types: WebhookType[];
+  status: "active" | "disabled";
+  disabledReason: "gone" | "failing" | null;
+  failingSince: string | null;
+  authorizedCompanies: number;
+  previousSecretUntil: string | null;
+  createdAt: string;
+  updatedAt: string;
+}
+
+export interface WebhookWithSecret extends Webhook {
+  /** No other answer shows it. */
+  secret: string;
+}
+
+export interface Webhooks {
+  webhooks: Webhook[];
+}
+
+export interface WebhookDeleted {
+  id: string;
+  deleted: true;
+}
+
+/** One event for one destination; sequence and companyId are null of a test. */
+export interface Delivery {
+  id: string;
+  webhookId: string;
+  eventId: string;
+  type: WebhookType | "webhook.test";
+  sequence: number | null;
+  companyId: string | null;
+  status: "pending" | "delivered" | "exhausted" | "suppressed" | "cancelled";
+  attempts: number;
+  createdAt: string;
+  lastAttemptAt: string | null;
+  nextAttemptAt: string | null;
+  finishedAt: string | null;
+  responseStatus: number | null;
+  reason: string | null;
+}
+
+export interface Deliveries {
+  deliveries: Delivery[];
+  nextCursor: string | null;
+  hasMore: boolean;
+}
+
+/** Where nextSequence is set, go on from there. */
+export interface Replayed {
+  dryRun: boolean;
+  count: number;
+  nextSequence: number | null;
 }
 
 export interface Reservation {
@@ -503,6 +570,29 @@ export class Client {
   /** Scope integrity:admin. `enabled: false` takes the grant away. */
   grantKey(of: { companyId: string; keyId: string; enabled?: boolean }, options?: CallOptions): Promise<Access>;
   grantWebhook(of: { companyId: string; webhookId: string; enabled?: boolean }, options?: CallOptions): Promise<WebhookAccess>;
+
+  /** Scope integrity:admin, as everything about destinations. Another one with each call; it hears of no company until grantWebhook. */
+  createWebhook(of: { url: string; description?: string; types?: WebhookType[] }, options?: CallOptions): Promise<WebhookWithSecret>;
+  webhooks(options?: CallOptions): Promise<Webhooks>;
+  webhook(of: { webhookId: string }, options?: CallOptions): Promise<Webhook>;
+  updateWebhook(
+    of: { webhookId: string; url?: string; description?: string | null; types?: WebhookType[]; enabled?: boolean },
+    options?: CallOptions,
+  ): Promise<Webhook>;
+  deleteWebhook(of: { webhookId: string }, options?: CallOptions): Promise<WebhookDeleted>;
+  /** Both secrets sign for overlapSeconds (86400). */
+  rotateWebhookSecret(of: { webhookId: string; overlapSeconds?: number }, options?: CallOptions): Promise<WebhookWithSecret>;
+  /** Queues a delivery that stands for no record; deliveries shows what became of it. */
+  testWebhook(of: { webhookId: string }, options?: CallOptions): Promise<Delivery>;
+  /** Newest first. */
+  deliveriesPage(of: { webhookId: string; status?: Delivery["status"]; limit?: number; after?: string }, options?: CallOptions): Promise<Deliveries>;
+  deliveries(of: { webhookId: string; status?: Delivery["status"]; limit?: number }, options?: CallOptions): AsyncGenerator<Deliveries, void, void>;
+  redeliver(of: { deliveryId: string }, options?: CallOptions): Promise<Delivery>;
+  /** Queues what a destination has missed, or counts it; the same again queues nothing twice. */
+  replayWebhook(
+    of: { webhookId: string; fromSequence: number; toSequence?: number; companyReference?: string; dryRun: boolean },
+    options?: CallOptions,
+  ): Promise<Replayed>;
 
   /** Scope integrity:write. A link to embed before the bytes are final; no evidence of anything. */
   reserve(of: ReservationRequest, options?: CallOptions): Promise<Reservation>;

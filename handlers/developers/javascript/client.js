@@ -163,6 +163,55 @@ export class Client {
     return this.#integrity("POST", path, { body: { webhookId, enabled }, writes: true }, options);
   }
 
+  // ---- webhook destinations
+
+  async createWebhook({ url, description, types }, options) {
+    return this.#integrity("POST", "/webhooks", { body: { url, description, types }, writes: true }, options);
+  }
+
+  async webhooks(options) {
+    return this.#integrity("GET", "/webhooks", {}, options);
+  }
+
+  async webhook({ webhookId }, options) {
+    return this.#integrity("GET", `/webhooks/${segment("webhookId", webhookId)}`, {}, options);
+  }
+
+  async updateWebhook({ webhookId, url, description, types, enabled }, options) {
+    const body = { url, description, types, enabled };
+    return this.#integrity("PATCH", `/webhooks/${segment("webhookId", webhookId)}`, { body, writes: true }, options);
+  }
+
+  async deleteWebhook({ webhookId }, options) {
+    return this.#integrity("DELETE", `/webhooks/${segment("webhookId", webhookId)}`, { writes: true }, options);
+  }
+
+  async rotateWebhookSecret({ webhookId, overlapSeconds }, options) {
+    const path = `/webhooks/${segment("webhookId", webhookId)}/secret/rotate`;
+    return this.#integrity("POST", path, { body: { overlapSeconds }, writes: true }, options);
+  }
+
+  async testWebhook({ webhookId }, options) {
+    return this.#integrity("POST", `/webhooks/${segment("webhookId", webhookId)}/test`, { body: {}, writes: true }, options);
+  }
+
+  async deliveriesPage({ webhookId, status, limit, after }, options) {
+    return this.#integrity("GET", `/webhooks/${segment("webhookId", webhookId)}/deliveries`, { query: { status, limit, after } }, options);
+  }
+
+  deliveries({ webhookId, status, limit }, options) {
+    return pages((after) => this.deliveriesPage({ webhookId, status, limit, after }, options));
+  }
+
+  async redeliver({ deliveryId }, options) {
+    return this.#integrity("POST", `/webhooks/deliveries/${segment("deliveryId", deliveryId)}/redeliver`, { body: {}, writes: true }, options);
+  }
+
+  async replayWebhook({ webhookId, fromSequence, toSequence, companyReference, dryRun }, options) {
+    const body = { fromSequence, toSequence, companyReference, dryRun };
+    return this.#integrity("POST", `/webhooks/${segment("webhookId", webhookId)}/replay`, { body, writes: true }, options);
+  }
+
   // ---- reservations and records
 
   async reserve({ companyReference, source, documentReference, version }, options) {

@@ -198,6 +198,70 @@ class IntegrityClient:
         """Lets a webhook destination get a company's events, or no longer. Needs integrity:admin."""
         return await self._data("POST", f"{_INTEGRITY}/companies/{_segment(company_id)}/webhooks", {"webhookId": webhook_id, "enabled": enabled})
 
+    async def create_webhook(self, url: str, *, description: str | None = None, types: Sequence[str] | None = None) -> dict[str, Any]:
+        """Makes a destination, another one with each call; its "secret" is in this answer only.
+
+        It hears of no company until grant_webhook. types are integrity.registered,
+        integrity.superseded and integrity.revoked; all where they are not given. Everything
+        about destinations needs integrity:admin.
+        """
+        of = {"url": url, "description": description, "types": None if types is None else list(types)}
+        return await self._data("POST", _INTEGRITY + "/webhooks", _given(of))
+
+    async def webhooks(self) -> dict[str, Any]:
+        """All destinations, the oldest first."""
+        return await self._data("GET", _INTEGRITY + "/webhooks")
+
+    async def webhook(self, webhook_id: str) -> dict[str, Any]:
+        """One destination."""
+        return await self._data("GET", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}")
+
+    async def update_webhook(
+        self, webhook_id: str, *, url: str | None = None, description: str | None = None, types: Sequence[str] | None = None, enabled: bool | None = None,
+    ) -> dict[str, Any]:
+        """Changes a destination. Enabling one that was disabled says that it works again."""
+        change = {"url": url, "description": description, "types": None if types is None else list(types), "enabled": enabled}
+        return await self._data("PATCH", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}", _given(change))
+
+    async def delete_webhook(self, webhook_id: str) -> dict[str, Any]:
+        """Deletes a destination with its authorizations; what is queued for it is not sent."""
+        return await self._data("DELETE", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}")
+
+    async def rotate_webhook_secret(self, webhook_id: str, *, overlap_seconds: int | None = None) -> dict[str, Any]:
+        """Gives a destination another "secret", in this answer only; both sign for the overlap, a day where it is not given."""
+        return await self._data("POST", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/secret/rotate", _given({"overlapSeconds": overlap_seconds}))
+
+    async def test_webhook(self, webhook_id: str) -> dict[str, Any]:
+        """Queues a delivery that stands for no record; deliveries shows what became of it."""
+        return await self._data("POST", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/test", {})
+
+    async def deliveries_page(self, webhook_id: str, *, status: str | None = None, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of a destination's deliveries, the newest first.
+
+        status is pending, delivered, exhausted, suppressed or cancelled.
+        """
+        query = {"status": status, "limit": limit, "after": after}
+        return await self._data("GET", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/deliveries", query=query)
+
+    async def deliveries(self, webhook_id: str, *, status: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of deliveries_page, to the end."""
+        async for page in _pages(lambda after: self.deliveries_page(webhook_id, status=status, limit=limit, after=after)):
+            yield page
+
+    async def redeliver(self, delivery_id: str) -> dict[str, Any]:
+        """Begins the attempts of a delivery again, at once."""
+        return await self._data("POST", f"{_INTEGRITY}/webhooks/deliveries/{_segment(delivery_id)}/redeliver", {})
+
+    async def replay_webhook(
+        self, webhook_id: str, from_sequence: int, *, dry_run: bool, to_sequence: int | None = None, company_reference: str | None = None,
+    ) -> dict[str, Any]:
+        """Queues what a destination has missed, or with dry_run counts it; the same again queues nothing twice.
+
+        Where nextSequence is set, there are more than 10,000: go on from there.
+        """
+        of = {"fromSequence": from_sequence, "toSequence": to_sequence, "companyReference": company_reference, "dryRun": dry_run}
+        return await self._data("POST", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/replay", _given(of))
+
     async def reserve(self, company_reference: str, source: str, document_reference: str, version: int) -> dict[str, Any]:
         """Reserves the verification link of a version, before its bytes are final.
 

@@ -247,6 +247,27 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
                 await c.changes_page("c-feed", 1_000_000_000)
             self.assertEqual("CURSOR_AHEAD", refused.exception.code)
 
+    async def test_a_webhook_destination_from_its_secret_to_its_end(self) -> None:
+        async with client(key="ADMIN") as admin, client() as c:
+            made = await admin.create_webhook("https://receiver.example/python", types=["integrity.registered"])
+            self.assertTrue(made["secret"].startswith("whsec_"))
+            await c.register(declaration("before-the-webhook"))
+            await admin.grant_webhook(self.company["id"], made["id"])
+            self.assertIn(made["id"], [w["id"] for w in (await admin.webhooks())["webhooks"] if "secret" not in w])
+            test = await admin.test_webhook(made["id"])
+            counted = await admin.replay_webhook(made["id"], 1, dry_run=True, company_reference="c-python")
+            replayed = await admin.replay_webhook(made["id"], 1, dry_run=False, company_reference="c-python")
+            self.assertTrue(counted["dryRun"] and not replayed["dryRun"] and counted["count"] == replayed["count"] >= 1)
+            types = [d["type"] async for page in admin.deliveries(made["id"], limit=1) for d in page["deliveries"]]
+            self.assertEqual((1, counted["count"]), (types.count("webhook.test"), types.count("integrity.registered")))
+            self.assertEqual(test["id"], (await admin.redeliver(test["id"]))["id"])
+            self.assertNotEqual(made["secret"], (await admin.rotate_webhook_secret(made["id"], overlap_seconds=0))["secret"])
+            self.assertEqual("disabled", (await admin.update_webhook(made["id"], enabled=False, description="off"))["status"])
+            self.assertEqual("off", (await admin.webhook(made["id"]))["description"])
+            self.assertTrue((await admin.delete_webhook(made["id"]))["deleted"])
+            with self.assertRaises(Refused):
+                await admin.webhook(made["id"])
+
     async def test_the_organization_administers_itself(self) -> None:
         async with client() as c, client(key="ADMIN") as admin:
             self.assertGreaterEqual((await c.organization())["limits"]["versions"]["used"], 0)

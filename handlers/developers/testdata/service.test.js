@@ -155,6 +155,28 @@ test("changes come page after page, with the cursor to store", async () => {
   await assert.rejects(worker.changesPage({ companyReference: "c-js", after: 1e9 }), { code: "CURSOR_AHEAD", status: 422 });
 });
 
+test("a webhook destination, from its secret to its end", async () => {
+  const made = await owner.createWebhook({ url: "https://receiver.example/js", types: ["integrity.revoked"] });
+  assert.match(made.secret, /^whsec_/);
+  const { id: companyId } = await owner.createCompany({ reference: "c-js" });
+  await owner.grantWebhook({ companyId, webhookId: made.id });
+  assert.ok((await owner.webhooks()).webhooks.some((w) => w.id === made.id && !("secret" in w)));
+  const test = await owner.testWebhook({ webhookId: made.id });
+  assert.deepEqual([test.type, test.webhookId], ["webhook.test", made.id]);
+  const replay = { webhookId: made.id, fromSequence: 1, companyReference: "c-js" };
+  assert.deepEqual(await owner.replayWebhook({ ...replay, dryRun: true }), { dryRun: true, count: 1, nextSequence: null });
+  assert.equal((await owner.replayWebhook({ ...replay, dryRun: false })).count, 1);
+  const deliveries = [];
+  for await (const page of owner.deliveries({ webhookId: made.id, limit: 1 })) deliveries.push(...page.deliveries);
+  assert.deepEqual(deliveries.map((d) => d.type).sort(), ["integrity.revoked", "webhook.test"]);
+  assert.equal((await owner.redeliver({ deliveryId: test.id })).id, test.id);
+  assert.notEqual((await owner.rotateWebhookSecret({ webhookId: made.id, overlapSeconds: 0 })).secret, made.secret);
+  assert.equal((await owner.updateWebhook({ webhookId: made.id, enabled: false, description: "off" })).status, "disabled");
+  assert.equal((await owner.webhook({ webhookId: made.id })).description, "off");
+  assert.equal((await owner.deleteWebhook({ webhookId: made.id })).deleted, true);
+  await refuses(owner.webhook({ webhookId: made.id }), "NOT_FOUND", 404);
+});
+
 test("an organization administers its keys and members", async () => {
   const organization = await worker.organization();
   assert.ok(organization.limits.versions.used >= 3 && organization.id.startsWith("org_"));
