@@ -360,14 +360,9 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/security/passkeys/{passkeyId}/remove", s.removePasskey, act)
 	both(get, "/prove", s.provePage, in)
 	both(post, "/prove", s.proveByMail, act)
-	manage := policy{caller: withSession, bucket: pages, answer: asPage, body: bodyForm, scope: domain.OrganizationAdmin}
-	both(get, "/members", s.members, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.OrganizationAdmin})
-	both(post, "/members/invite", s.inviteByConsole, manage)
-	both(post, "/members/{memberId}/role", s.changeByConsole(setRole), manage)
-	both(post, "/members/{memberId}/disable", s.changeByConsole(setStatus(domain.MemberDisabled)), manage)
-	both(post, "/members/{memberId}/enable", s.changeByConsole(setStatus(domain.MemberActive)), manage)
-	both(post, "/members/{memberId}/end", s.changeByConsole(setStatus(domain.MemberEnded)), manage)
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.membersConsole(both)
+	s.planConsole(both)
 	if s.console.passkeys != nil {
 		both(post, "/passkey/options", s.passkeyOptions, policy{caller: anyone, bucket: minute})
 		both(post, "/passkey", s.passkeySignIn, policy{caller: anyone, bucket: minute, body: bodyRequired})

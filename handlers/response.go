@@ -34,8 +34,8 @@ type response struct {
 	raw         []byte
 	pieces      iter.Seq2[[]byte, error] // in the place of raw, where the answer is long: read while it is written
 	contentType string                   // of raw or pieces; empty means JSON
-	empty       bool   // no body at all
-	cache       string // Cache-Control; empty means the route's default
+	empty       bool                     // no body at all
+	cache       string                   // Cache-Control; empty means the route's default
 	header      http.Header
 	code        domain.Code // of a failure, for the log
 }
@@ -187,18 +187,22 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 // takes what has arrived for the whole.
 func (s *server) writePieces(w http.ResponseWriter, r *http.Request, c *call, pieces iter.Seq2[[]byte, error]) (written int) {
 	control := http.NewResponseController(w)
-	for piece, err := range pieces {
-		if err == nil {
+	err := contain(func() error {
+		for piece, err := range pieces {
+			if err != nil {
+				return err
+			}
 			_ = control.SetWriteDeadline(time.Now().Add(requestTimeout + answerTime)) // a connection that is gone shows when the piece is written
-			var n int
-			n, err = w.Write(piece)
-			written += n
+			n, err := w.Write(piece)
+			if written += n; err != nil {
+				return fmt.Errorf("write a piece: %w", err)
+			}
 		}
-		if err != nil {
-			s.Log.WarnContext(r.Context(), "an answer was cut off", "requestId", c.requestID, "error", err)
-			c.cutOff = true
-			break
-		}
+		return nil
+	})
+	if err != nil {
+		s.Log.WarnContext(r.Context(), "an answer was cut off", "requestId", c.requestID, "error", err)
+		c.cutOff = true
 	}
 	return written
 }
