@@ -2,6 +2,8 @@ package handlers_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -338,7 +340,9 @@ func TestSessionAndKeyAreApart(t *testing.T) {
 	}
 	var dump string
 	check(t, s.Pool.QueryRow(context.Background(), `SELECT string_agg(s::text, ' ') || encode(string_agg(s.data, ''), 'escape') FROM console_sessions s`).Scan(&dump))
-	if strings.Contains(dump, token) || len(token) != 43 {
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	check(t, err)
+	if strings.Contains(dump, token) || strings.Contains(dump, hex.EncodeToString(raw)) || len(raw) != 32 {
 		t.Errorf("the token %q is stored", token)
 	}
 

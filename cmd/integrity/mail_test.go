@@ -2,17 +2,23 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 // TestWarningIsMailed runs the program: a smaller plan in the middle of the month is worth a warning, which reaches the
-// member; and a table without that plan keeps the next start back.
+// member; so does an invitation its address, with a link that the answer lacks; and a table without that plan keeps the
+// next start back.
 func TestWarningIsMailed(t *testing.T) {
 	t.Parallel()
 	box := &integritytest.Mailbox{}
@@ -42,8 +48,33 @@ func TestWarningIsMailed(t *testing.T) {
 		t.Errorf("mails %q", box.Mails)
 	}
 	box.Mu.Unlock()
+
+	var admin operator.KeyView
+	mustJSON(t, nil, &admin, "apikey", "create", "--organization", a.organization.ID, "--member", "ana@example.org", "--scopes", "organization:admin", "--data-dir", dir)
+	var invited wire.InvitedMember
+	status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/organization/members", admin.Key, map[string]string{"email": "bob@example.org", "role": "analyst"}, &invited)
+	if err != nil || status != http.StatusCreated || !invited.Mailed || invited.InvitationURLs != nil {
+		t.Fatalf("%d, %v, %+v", status, err, invited)
+	}
+	select {
+	case <-box.Arrived:
+	case <-time.After(patient):
+		t.Fatalf("no invitation arrived: %s", tail(s.log))
+	}
+	box.Mu.Lock()
+	last := strings.ReplaceAll(box.Mails[len(box.Mails)-1], "=\r\n", "") // quoted-printable
+	code := regexp.MustCompile(`in_[0-9A-Za-z]{26}_[0-9A-Za-z]{49}`).FindString(last)
+	if !strings.HasPrefix(last, "bob@example.org\n") || !strings.Contains(last, s.base+"/en/console/invitation/"+code) {
+		t.Errorf("mail %s", last)
+	}
+	box.Mu.Unlock()
+	if id, _, ok := domain.ParseInvitationCode(code); !ok || id.String() != a.organization.ID {
+		t.Errorf("code %q", code)
+	}
 	s.stop()
 	wantClean(t, s.log, "ana@example.org")
+	wantClean(t, s.log, "bob@example.org")
+	wantClean(t, s.log, code)
 
 	r := integrity(t, nil, "serve", "--data-dir", dir, "--listen", freeAddress(t))
 	if r.code != 2 || !strings.Contains(r.errs, "organizations have plans that the table of plans lacks (small)") || !strings.Contains(r.errs, "INTEGRITY_PLANS") {

@@ -7,7 +7,9 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/handlers"
 	"integrityledger/projections/queue"
 )
 
@@ -23,6 +25,9 @@ const (
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	mailer := queue.NewMailer(queue.Mailer{
 		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
+		InvitationURL: func(language evidence.Language, code string) string {
+			return handlers.InvitationURL(s.cfg.BaseURL, language, code)
+		},
 	})
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup

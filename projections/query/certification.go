@@ -346,7 +346,7 @@ func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subje
 
 // TextsOf lists the texts that belong to a subject of an organization and are not erased yet: those of its own events;
 // of an artifact or a version of one, those of all events that name it, with the certificates that publish a title; of
-// an organization, also the certificates that publish its name.
+// an organization, also the certificates that publish its name; of a member, also the names of the passkeys.
 func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject string) ([]domain.TextID, error) {
 	const query = `SELECT type, v, data FROM events
 		WHERE shard = $1 AND organization_id = $2 AND type = ANY($3)
@@ -358,10 +358,14 @@ func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject st
 	if _, err := domain.ParseID[domain.ArtifactVersionID](subject); err == nil {
 		member = "versionId"
 	}
+	types := domain.TypesWithTexts()
+	if _, err := domain.ParseID[domain.MemberID](subject); err == nil { // what members have declared about artifacts is not theirs alone
+		member, types = "memberId", []domain.EventType{domain.MemberAdded, domain.InvitationMade, domain.PasskeyAdded}
+	}
 	if whole {
 		published = domain.PublicOrganizationName
 	}
-	found, err := statement.All(ctx, s.Pool, "look for texts", scanBody, query, o.Shard(), o, domain.TypesWithTexts(), subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
+	found, err := statement.All(ctx, s.Pool, "look for texts", scanBody, query, o.Shard(), o, types, subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
 	if err != nil {
 		return nil, err
 	}

@@ -151,12 +151,21 @@ func TestMemberships(t *testing.T) {
 	if got := of("ana@example.org"); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
+	ana := domain.Origin{Organization: first.ID, Actor: add.Outcome.ID.String(), RequestID: "test", Console: true}
+	l.Must(t, &domain.AddPasskey{Origin: ana, Member: add.Outcome.ID, Name: "Ana's", Credential: domain.Credential{CredentialID: []byte{1}, PublicKey: []byte{1}}})
 	ended := domain.MemberEnded
 	l.Must(t, &domain.ChangeMember{Origin: first.Operator(), Member: add.Outcome.ID, Status: &ended})
 	if got := of("ana@example.org"); got != nil {
 		t.Errorf("an ended membership: %v", got)
 	}
-	l.Must(t, &domain.EraseTexts{Origin: first.Operator(), Subject: add.Outcome.ID.String(), Texts: []domain.TextID{add.Outcome.EmailID}})
+	texts, err := store.TextsOf(ctx, first.ID, add.Outcome.ID.String())
+	if err != nil || len(texts) != 2 {
+		t.Errorf("an address and the name of a passkey: %v, %v", texts, err)
+	}
+	l.Must(t, &domain.EraseTexts{Origin: first.Operator(), Subject: add.Outcome.ID.String(), Texts: texts})
+	if left, err := store.TextsOf(ctx, first.ID, add.Outcome.ID.String()); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
 	var kept int
 	if err := l.Pool.QueryRow(ctx, "SELECT count(*) FROM members WHERE shard = $1 AND member_id = $2 AND email_sha256 IS NOT NULL", first.ID.Shard(), add.Outcome.ID).Scan(&kept); err != nil || kept != 0 {
 		t.Errorf("the hash of an erased address is kept: %d, %v", kept, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/projections/statement"
 )
 
@@ -38,7 +39,7 @@ type SignIn struct {
 type Invitation struct {
 	Role      domain.Role
 	ExpiresAt time.Time
-	Code      string // a secret
+	URL       map[evidence.Language]string // they hold the code, which is a secret
 }
 
 // Mailer sends queued mails: warnings and notices to the owners and admins that are active at that moment, and invitations
@@ -53,6 +54,8 @@ type Mailer struct {
 	Send func(context.Context, Mail) error
 	// SecretKey opens the codes of invitations. Nil: they are not sent.
 	SecretKey *domain.SecretKey
+	// InvitationURL is the address of the page on which a code is accepted.
+	InvitationURL func(language evidence.Language, code string) string
 	// Observe counts mails by outcome: sent, failed (tried again later) or dropped. It may be nil.
 	Observe func(outcome string, mails int)
 }
@@ -186,7 +189,9 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 			one, done := context.WithTimeout(ctx, mailTimeout)
 			err = m.Send(one, Mail{
 				ID: q.ID, Organization: q.Organization, Member: q.Member, To: to.Address, At: q.CreatedAt,
-				Invitation: &Invitation{Role: to.Role, ExpiresAt: q.ExpiresAt, Code: code},
+				Invitation: &Invitation{Role: to.Role, ExpiresAt: q.ExpiresAt, URL: map[evidence.Language]string{
+					evidence.Spanish: m.InvitationURL(evidence.Spanish, code), evidence.English: m.InvitationURL(evidence.English, code),
+				}},
 			})
 			done()
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
@@ -297,11 +298,12 @@ func TestInvitationsAreMailed(t *testing.T) {
 	failing := down
 	mailer := queue.NewMailer(queue.Mailer{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: clock, Log: slog.New(slog.DiscardHandler), SecretKey: &key,
+		InvitationURL: func(_ evidence.Language, code string) string { return code },
 		Send: func(_ context.Context, m queue.Mail) error {
 			if failing != nil {
 				return failing
 			}
-			sent = append(sent, m.To+" "+string(m.Invitation.Role)+" "+m.Invitation.Code)
+			sent = append(sent, m.To+" "+string(m.Invitation.Role)+" "+m.Invitation.URL[evidence.English])
 			return nil
 		},
 	})

@@ -19,7 +19,6 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/handlers"
 	"integrityledger/projections/queue"
 )
 
@@ -129,7 +128,7 @@ func mailText(m queue.Mail, baseURL string) (subject, body string) {
 		name, data["URL"], data["Until"] = "sign-in", l.URL, evidence.FormatTime(l.Until)
 	case i != nil:
 		name, data["Role"], data["Until"] = "invitation", i.Role, evidence.FormatTime(i.ExpiresAt)
-		data["ES"], data["EN"] = handlers.InvitationURL(baseURL, evidence.Spanish, i.Code), handlers.InvitationURL(baseURL, evidence.English, i.Code)
+		data["ES"], data["EN"] = i.URL[evidence.Spanish], i.URL[evidence.English]
 	case q != nil:
 		name = "quota"
 		maps.Copy(data, map[string]any{

@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 )
 
 func testMail(to string) queue.Mail {
@@ -134,7 +135,9 @@ func TestTextOfASignInLink(t *testing.T) {
 // TestTextOfAnInvitation: both languages name the role and the end, and lead to the page in that language.
 func TestTextOfAnInvitation(t *testing.T) {
 	m := testMail("ana@example.org")
-	m.Quota, m.Invitation = nil, &queue.Invitation{Role: domain.Reviewer, ExpiresAt: time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), Code: "in_code"}
+	m.Quota, m.Invitation = nil, &queue.Invitation{Role: domain.Reviewer, ExpiresAt: time.Date(2026, 11, 27, 10, 0, 0, 0, time.UTC), URL: map[evidence.Language]string{
+		evidence.Spanish: "https://ledger.example/console/invitation/in_code", evidence.English: "https://ledger.example/en/console/invitation/in_code",
+	}}
 	subject, body := mailText(m, "https://ledger.example")
 	for _, part := range []string{
 		"as reviewer", "el rol reviewer", "https://ledger.example/en/console/invitation/in_code\n", "https://ledger.example/console/invitation/in_code\n", "2026-11-27T10:00:00Z",
