@@ -68,6 +68,13 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("history")
 		p.open(prefix + "/console/members")
 		looks("members")
+		p.click(`th[scope="row"] a`)
+		on("member")
+		looks("member")
+		p.open(prefix + "/console/members/" + w.org.Key.Member.String() + "/end")
+		looks("member-end")
+		p.open(prefix + "/console/plan")
+		looks("plan")
 
 		p.open(prefix + "/console/security")
 		p.do(chromedp.WaitVisible(chromedp.CSS("#name")))

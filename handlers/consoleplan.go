@@ -15,12 +15,11 @@ import (
 	"integrityledger/projections/query"
 )
 
-// What the page of the plan shows: this month and the ones before it, and entries on a page. A piece of the file has as
-// many entries as one of the API's longest pages.
+// What the page of the plan shows: this month and the ones before it, and entries. A piece of the file has entriesPiece.
 const (
 	monthsShown  = 12
 	entriesShown = 50
-	entriesPiece = 1000
+	entriesPiece = 500
 )
 
 // planConsole are the page of the plan, and the month's entries as a file.
