@@ -259,17 +259,36 @@ func (s *State) actingKey(c Origin) *APIKey {
 	return s.keys[id]
 }
 
+// actingMember is the member behind a command; zero for operators and the service itself.
+func (s *State) actingMember(c Origin) MemberID {
+	if key := s.actingKey(c); key != nil {
+		return key.Member
+	}
+	id, _ := ParseID[MemberID](c.Actor)
+	return id
+}
+
+// mayActAs refuses whoever would make a key of another member with which that member reviews, approves or certifies: a
+// person's word is given by that person. Operators and the service itself may.
+func (s *State) mayActAs(c Origin, member MemberID, scopes []Scope) error {
+	if id := s.actingMember(c); id.IsZero() || id == member {
+		return nil
+	}
+	for _, scope := range []Scope{ReviewsWrite, ApprovalsWrite, CertificatesWrite} {
+		if slices.Contains(scopes, scope) {
+			return Refuse(RoleRequired, "Only the member of a key with the scope %s makes or rotates it; anybody who administers the organization may revoke it.", scope)
+		}
+	}
+	return nil
+}
+
 // mayChange refuses whoever would make, change, end or act as an owner without being one. Operators and the service itself
 // may.
 func (s *State) mayChange(c Origin, roles ...Role) error {
 	if c.Actor == OperatorActor || c.Actor == SystemActor || !slices.Contains(roles, Owner) {
 		return nil
 	}
-	id, _ := ParseID[MemberID](c.Actor)
-	if key := s.actingKey(c); key != nil {
-		id = key.Member
-	}
-	if m := s.activeMember(c.Organization, id); m == nil || m.Role != Owner {
+	if m := s.activeMember(c.Organization, s.actingMember(c)); m == nil || m.Role != Owner {
 		return Refuse(RoleRequired, "Only an owner makes, changes or ends an owner, or rotates the key of one.")
 	}
 	return nil
@@ -285,3 +304,6 @@ func (s *State) activeMember(o OrganizationID, id MemberID) *Member {
 
 // ended reports whether a key has been revoked or has expired.
 func (k *APIKey) ended(now time.Time) bool { return k.RevokedAt != nil || !now.Before(k.ExpiresAt) }
+
+// EndsSoon reports whether a key still works and ends within KeyWarning.
+func (k *APIKey) EndsSoon(now time.Time) bool { return !k.ended(now) && k.ended(now.Add(KeyWarning)) }

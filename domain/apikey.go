@@ -2,6 +2,7 @@ package domain
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -37,11 +38,17 @@ const (
 // MaxKeyOverlap is how long the former key may still work after a rotation.
 const MaxKeyOverlap = 30 * 24 * time.Hour
 
+// KeyWarning is how long before its end a key is pointed out.
+const KeyWarning = 30 * 24 * time.Hour
+
 // MaxKeyNetworks is how many networks an API key may name.
 const MaxKeyNetworks = 16
 
 // MaxKeyCompanies is how many companies are granted to an API key in the command that makes it.
 const MaxKeyCompanies = 100
+
+// MaxCopiedGrants is how many grants a rotation copies for whoever is not the operator.
+const MaxCopiedGrants = 1000
 
 // What the name of an API key may be.
 const (
@@ -189,7 +196,7 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := s.mayChange(c.Origin, member.Role); err != nil {
 		return nil, err
 	}
-	if err := checkScopes(member.Role, c.Scopes); err != nil {
+	if err := cmp.Or(s.mayActAs(c.Origin, member.ID, c.Scopes), checkScopes(member.Role, c.Scopes)); err != nil {
 		return nil, err
 	}
 	if c.Name != "" && !ValidKeyName(c.Name) {
@@ -357,7 +364,9 @@ func (c *RotateKey) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Keys = append(n.Keys, c.Key, c.id)
 	n.KeyNames = append(n.KeyNames, c.Key)
-	n.KeyGrants = append(n.KeyGrants, c.Key, c.id)
+	if c.CopyGrants {
+		n.KeyGrants = append(n.KeyGrants, c.Key, c.id)
+	}
 }
 
 // Decide implements Command. Only a key that still works has a successor: one
@@ -381,7 +390,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := s.mayChange(c.Origin, member.Role); err != nil {
 		return nil, err
 	}
-	if err := checkScopes(member.Role, former.Scopes); err != nil {
+	if err := cmp.Or(s.mayActAs(c.Origin, member.ID, former.Scopes), checkScopes(member.Role, former.Scopes)); err != nil {
 		return nil, err
 	}
 	acting := s.actingKey(c.Origin)
@@ -405,7 +414,9 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	drafts := []Draft{created}
 	var granted []CompanyID
 	if c.CopyGrants {
-		granted = s.grantedTo(c.Key)
+		if granted = s.grantedTo(c.Key); len(granted) > MaxCopiedGrants && !s.actingMember(c.Origin).IsZero() {
+			return nil, Refuse(InvalidState, "This key may use %d companies, and a rotation copies at most %d grants: rotate without copying them and grant them one by one during the overlap, or ask the operator.", len(granted), MaxCopiedGrants)
+		}
 		for _, company := range granted {
 			drafts = append(drafts, grantOf(company, c.id))
 		}

@@ -201,6 +201,58 @@ func TestRotateKeyRefusals(t *testing.T) {
 	})
 }
 
+// TestNobodyActsAsAnother: a key with which a person reviews, approves or certifies is made by that person, or by the
+// operator.
+func TestNobodyActsAsAnother(t *testing.T) {
+	for _, scope := range Scopes() {
+		w := newWorld(t, testSigner(t), 1)
+		colleague := &AddMember{Origin: w.origin, Email: "colleague@example.com", Role: Admin}
+		w.execute(colleague)
+		of, _ := NewCreateKey(CreateKey{Origin: w.origin, Member: colleague.Outcome.ID, Scopes: []Scope{scope}, Lifetime: time.Hour}, w.now)
+		if code := w.execute(of); code != "" {
+			t.Fatal(code)
+		}
+		byKey, acting := w.acting(Admin, MaxKeyLifetime, KeyLimits{}, Scopes()...)
+		want := Code("")
+		if slices.Contains([]Scope{ReviewsWrite, ApprovalsWrite, CertificatesWrite}, scope) {
+			want = RoleRequired
+		}
+		member := Origin{Organization: w.origin.Organization, Actor: acting.Member.String(), RequestID: "r", Console: true}
+		self := Origin{Organization: w.origin.Organization, Actor: of.Outcome.Member.String(), RequestID: "r", Console: true}
+		for by, origin := range map[string]Origin{"a key": byKey, "a member": member, "itself": self} {
+			want := want
+			if by == "itself" {
+				want = ""
+			}
+			create, _ := NewCreateKey(CreateKey{Origin: origin, Member: colleague.Outcome.ID, Scopes: []Scope{scope}, Lifetime: time.Hour}, w.now)
+			if code := w.execute(create); code != want {
+				t.Errorf("%s makes a key with %s: %q, want %q", by, scope, code, want)
+			}
+			rotate, _ := NewRotateKey(RotateKey{Origin: origin, Key: of.Outcome.ID, Lifetime: time.Hour, Overlap: time.Hour}, w.now)
+			if code := w.execute(rotate); code != want {
+				t.Errorf("%s rotates a key with %s: %q, want %q", by, scope, code, want)
+			}
+		}
+	}
+}
+
+// TestGrantsThatARotationCopies: no request of a tenant is thousands of events.
+func TestGrantsThatARotationCopies(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1)
+	w.grantMore(2*MaxCopiedGrants + 1)
+	origin := Origin{Organization: w.origin.Organization, Actor: w.state.keys[w.key].Member.String(), RequestID: "r", Console: true}
+	for _, c := range []struct {
+		origin Origin
+		copy   bool
+		want   Code
+	}{{origin, true, InvalidState}, {origin, false, ""}, {w.origin, true, ""}} {
+		rotate, _ := NewRotateKey(RotateKey{Origin: c.origin, Key: w.key, Lifetime: time.Hour, Overlap: time.Hour, CopyGrants: c.copy}, w.now)
+		if code := w.execute(rotate); code != c.want {
+			t.Errorf("%s copies %t: %q, want %q", c.origin.Actor, c.copy, code, c.want)
+		}
+	}
+}
+
 // changeMember changes the first owner, beside another one.
 func (w *world) changeMember(role *Role, status *MemberStatus) {
 	w.execute(&AddMember{Origin: w.origin, Email: "other@example.com", Role: Owner})

@@ -99,7 +99,7 @@ type MemberJoinedBody struct {
 
 func (b *MemberJoinedBody) apply(s *State, e *Event) error {
 	m := s.members[b.MemberID]
-	if m == nil || m.Status != MemberInvited || !e.OccurredAt.Before(*m.InvitedUntil) {
+	if m == nil || m.Status != MemberInvited || m.InvitedUntil == nil || !e.OccurredAt.Before(*m.InvitedUntil) {
 		return fmt.Errorf("event %s accepts an invitation that cannot be accepted", e.ID)
 	}
 	m.Status = MemberActive
@@ -250,8 +250,8 @@ func (s *State) hasOwnerBeside(m *Member) bool {
 }
 
 // An invitation ends after InvitationLifetime, and works once. What bounds the mails that an organization can have sent:
-// an address is invited again only InvitationPause after the last time, and a day takes at most DailyInvitations of
-// further ones.
+// an address is invited again only InvitationPause after the last time, and a day takes at most DailyInvitations
+// addresses, those that are invited again included.
 const (
 	InvitationLifetime = 7 * 24 * time.Hour
 	InvitationPause    = 10 * time.Minute
@@ -266,8 +266,11 @@ const EmailRule = "must be an address such as name@example.org"
 
 // ValidEmail reports whether a text is the address of a person, without a name beside it.
 func ValidEmail(text string) bool {
+	if len(text) > 254 {
+		return false
+	}
 	address, err := mail.ParseAddress(text)
-	return err == nil && address.Address == text && len(text) <= 254
+	return err == nil && address.Address == text
 }
 
 // ParseInvitationCode splits the code of an invitation into the organization that invites and the SHA-256 of its secret. A
@@ -319,9 +322,6 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.MemberByEmail(c.Organization, c.Email)
 	switch {
 	case known == nil:
-		if err := s.mayInvite(c.Organization, now); err != nil {
-			return nil, err
-		}
 		invited.ID = c.id.draw(now)
 	case known.InvitationSHA256 != nil && *known.InvitationSHA256 == c.secretSHA256:
 		c.Outcome = *known
@@ -336,6 +336,9 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	default:
 		invited = *known
 	}
+	if err := s.mayInvite(c.Organization, known, now); err != nil {
+		return nil, err
+	}
 	if err := s.mayChange(c.Origin, invited.Role, c.Role); err != nil {
 		return nil, err
 	}
@@ -348,11 +351,12 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// mayInvite refuses an invitation beyond those of a day or of all time. Invitations that were accepted or withdrawn count.
-func (s *State) mayInvite(o OrganizationID, now time.Time) error {
+// mayInvite refuses an invitation beyond those of a day or of all time, of known where that is invited again. Invitations
+// that were accepted or withdrawn count.
+func (s *State) mayInvite(o OrganizationID, known *Member, now time.Time) error {
 	members, today, next := 0, 0, time.Duration(0)
 	for _, m := range s.members {
-		if m.Organization != o {
+		if m.Organization != o || m == known {
 			continue
 		}
 		members++

@@ -159,4 +159,22 @@ func TestInvitationsOfADay(t *testing.T) {
 	if code := w.execute(c); code != "" {
 		t.Errorf("a day later: %q", code)
 	}
+	for day, want := range []Code{"", RateLimited} { // an address that was invited on another day is one of the day
+		w.now = w.now.Add(25 * time.Hour)
+		if day > 0 {
+			for i := range DailyInvitations {
+				more, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: fmt.Sprintf("%d-%d@example.com", day, i), Role: Viewer}, nil)
+				w.execute(more)
+			}
+			again, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: fmt.Sprintf("%d-0@example.com", day), Role: Viewer}, nil)
+			w.now = w.now.Add(InvitationPause)
+			if code := w.execute(again); code != "" {
+				t.Errorf("one of the day again: %q", code)
+			}
+		}
+		again, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: "one-more@example.com", Role: Viewer}, nil)
+		if code := w.execute(again); code != want {
+			t.Errorf("invited again on day %d: %q, want %q", day, code, want)
+		}
+	}
 }

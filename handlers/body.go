@@ -29,6 +29,7 @@ const (
 	bodyFile                     // multipart/form-data, which the handler reads
 	bodyMessage                  // JSON of MCP; its length need not be announced
 	bodyForm                     // of a page, Content-Length required
+	bodyLongForm                 // bodyForm, with room for many fields
 )
 
 const (
@@ -36,6 +37,7 @@ const (
 	maxBatch   = 4 << 20
 	maxContent = 4 << 20
 	maxForm    = 1 << 10
+	maxLong    = 32 << 10
 	maxMessage = 64 << 10
 	maxDepth   = 32
 	maxNames   = 100 // of a list of names such as scopes, each of which may stand in it once
@@ -72,12 +74,12 @@ func (rule bodyRule) readByHandler() bool { return rule == bodyContent || rule =
 func (rule bodyRule) limit() int64 {
 	return [...]int64{
 		maxBody, maxBody, maxBody, bodyBatch: maxBatch, bodyManifest: domain.MaxManifestBytes, bodyContent: maxContent, bodyFile: maxBody,
-		bodyMessage: maxMessage, bodyForm: maxForm,
+		bodyMessage: maxMessage, bodyForm: maxForm, bodyLongForm: maxLong,
 	}[rule]
 }
 
 func (rule bodyRule) mediaType() string {
-	if rule == bodyForm {
+	if rule == bodyForm || rule == bodyLongForm {
 		return "application/x-www-form-urlencoded"
 	}
 	return jsonType

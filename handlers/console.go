@@ -361,6 +361,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(get, "/prove", s.provePage, in)
 	both(post, "/prove", s.proveByMail, act)
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.companiesConsole(both)
 	s.membersConsole(both)
 	s.planConsole(both)
 	if s.console.passkeys != nil {

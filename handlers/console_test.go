@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 )
 
@@ -408,6 +409,15 @@ func TestRecentProof(t *testing.T) {
 			t.Errorf("a proof leads to %s: %s", to, page.body)
 		}
 	}
+	// Nobody keeps a person from it by typing their address until no more links are mailed, or by having them in another organization.
+	s.Organization(t, 3, domain.InternalPlan)
+	for range query.LinksPerHour {
+		s.guest().press("/en/console/sign-in", "email", s.org.Email)
+	}
+	for range query.LinksPerHour - 1 { // p has signed in with one
+		s.mailed()
+	}
+	s.logged("no more sign-in links are mailed")
 	before := p.cookies[sessionName]
 	p.press("/en/console/prove").leads("/en/console/sign-in/sent")
 	p.press(s.mailed()).leads("/en/console")
@@ -415,6 +425,16 @@ func TestRecentProof(t *testing.T) {
 		t.Error("the proof has kept the token")
 	}
 	p.press(remove).says(http.StatusNotFound)
+	for range query.LinksPerHour {
+		p.press("/en/console/prove").leads("/en/console/sign-in/sent")
+	}
+	for range query.LinksPerHour - 1 {
+		s.mailed()
+	}
+	s.eventually("the sixth proof by mail is refused", func() bool { return strings.Count(s.log.String(), "no more sign-in links are mailed") == 2 })
+	if len(s.mails) != 0 {
+		t.Error("more than five proofs in an hour")
+	}
 }
 
 // Plain http to another machine would carry the cookie in the clear, so there is no console.

@@ -144,7 +144,7 @@ func (s *server) proveByMail(r *http.Request) (any, error) {
 		return nil, domain.Refuse(domain.InvalidState, "There is no address that a link could be sent to.")
 	}
 	browser, cookie := s.browserOf(r)
-	s.LinkMailer.ask(linkRequest{domain.EmailSHA256(session.Email), browser, language(r)})
+	s.LinkMailer.ask(linkRequest{session: session, browser: browser, language: language(r)})
 	return onward(r, "/sign-in/sent", cookie), nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"log/slog"
 	"net/http"
-	"net/mail"
 	"time"
 
 	"integrityledger/domain"
@@ -30,7 +29,7 @@ func (s *server) signInPage(r *http.Request) (any, error) {
 // looked for after the answer.
 func (s *server) askForLink(r *http.Request) (any, error) {
 	address := form(r).Get("email")
-	if parsed, err := mail.ParseAddress(address); s.LinkMailer == nil || err != nil || parsed.Address != address || len(address) > maxAddress {
+	if s.LinkMailer == nil || !domain.ValidEmail(address) {
 		shown := s.frameOf(r, "sign-in")
 		shown.Invalid, shown.Typed = true, address
 		resp, err := consolePageOf(s.site.SignIn(shown))
@@ -38,11 +37,9 @@ func (s *server) askForLink(r *http.Request) (any, error) {
 		return resp, err
 	}
 	browser, cookie := s.browserOf(r)
-	s.LinkMailer.ask(linkRequest{domain.EmailSHA256(address), browser, language(r)})
+	s.LinkMailer.ask(linkRequest{email: domain.EmailSHA256(address), browser: browser, language: language(r)})
 	return onward(r, "/sign-in/sent", cookie), nil
 }
-
-const maxAddress = 254
 
 // linkSent says the same whether or not there was anybody to send a link to.
 func (s *server) linkSent(r *http.Request) (any, error) {
@@ -212,10 +209,12 @@ func (s *server) signedOut(r *http.Request) response {
 	return withHeader(resp, "Clear-Site-Data", `"cache", "storage"`) // cookies would be those of other hosts too
 }
 
-// linkRequest is an address that was typed into the page, with the browser that it was typed into.
+// linkRequest is an address that was typed into the page, or the member who has signed in and proves it again, with the
+// browser that asks.
 type linkRequest struct {
-	email    [32]byte // hash
-	browser  [32]byte // likewise
+	email    [32]byte       // hash
+	session  *query.Session // whose member asks; nil: whoever has typed the address
+	browser  [32]byte       // hash
 	language evidence.Language
 }
 
@@ -270,13 +269,25 @@ func (m *LinkMailer) Run(ctx context.Context) {
 func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
-	found, err := m.Store.Memberships(ctx, request.email)
-	if err != nil || len(found) == 0 {
+	link := query.SignInLink{BrowserSHA256: &request.browser}
+	var to query.Membership
+	var err error
+	if at := request.session; at != nil {
+		to, err = m.Store.Membership(ctx, at.Organization, at.Member)
+		link.Organization, link.Member = at.Organization, at.Member
+	} else {
+		var found []query.Membership
+		if found, err = m.Store.Memberships(ctx, request.email); len(found) > 0 {
+			to = found[0]
+		}
+		link.EmailSHA256 = &request.email
+	}
+	if err != nil || to.Email == "" {
 		return err
 	}
-	now, to := m.Now(), found[0]
+	now := m.Now()
 	id, code, secret := domain.NewSignInLink(now, to.Organization.Shard())
-	link := query.SignInLink{ID: id, SecretSHA256: secret, EmailSHA256: &request.email, BrowserSHA256: &request.browser}
+	link.ID, link.SecretSHA256 = id, secret
 	added, err := m.Store.AddSignInLink(ctx, link, now)
 	if err != nil {
 		return err

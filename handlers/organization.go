@@ -82,7 +82,7 @@ func readTime(o *strictjson.Object, name string) (at time.Time) {
 		return at
 	}
 	at, err := time.Parse(time.RFC3339, *text)
-	if err != nil {
+	if err != nil || at.IsZero() { // which would be none
 		o.Problem(name, strictjson.CodeFormat, "must be a time such as 2026-12-31T23:00:00Z")
 	}
 	return at

@@ -113,6 +113,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 		"a network twice":       {s.org.Secret, "/keys", key(body{"networks": []string{"10.0.0.1", "10.0.0.1/32"}}), 422, domain.InvalidData, "/networks/1 DUPLICATE_MEMBER"},
 		"an end in words":       {s.org.Secret, "/keys", key(body{"expiresAt": "tomorrow"}), 422, domain.InvalidData, "/expiresAt FORMAT"},
 		"an end that is over":   {s.org.Secret, "/keys", key(body{"expiresAt": "2020-01-01T00:00:00Z"}), 422, domain.InvalidData, "/expiresAt RANGE"},
+		"an end before time":    {s.org.Secret, "/keys", key(body{"expiresAt": "0001-01-01T00:00:00Z"}), 422, domain.InvalidData, "/expiresAt FORMAT"},
 		"an end too far":        {s.org.Secret, "/keys", key(body{"expiresAt": "2126-01-01T00:00:00Z"}), 422, domain.InvalidData, "/expiresAt RANGE"},
 		"another scope":         {narrow, "/keys", key(body{"scopes": []string{"integrity:write"}}), 403, domain.MissingScope, ""},
 		"another source":        {narrow, "/keys", key(body{"source": "payroll"}), 422, domain.InvalidData, "/source KEY_LIMIT"},

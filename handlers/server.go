@@ -201,11 +201,16 @@ func (c *call) origin() domain.Origin {
 	return o
 }
 
-// execute has the ledger decide a command of the request under way.
-func (s *server) execute(ctx context.Context, command domain.Command) error {
-	answer := s.Ledger.Execute(ctx, command)[0]
-	s.reach(ctx.Value(callKey{}).(*call), answer)
-	return answer.Err
+// execute has the ledger decide commands of the request under way, each as if it had been sent alone, and answers the
+// first refusal.
+func (s *server) execute(ctx context.Context, commands ...domain.Command) (err error) {
+	for _, answer := range s.Ledger.Execute(ctx, commands...) {
+		s.reach(ctx.Value(callKey{}).(*call), answer)
+		if err == nil {
+			err = answer.Err
+		}
+	}
+	return err
 }
 
 // done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
@@ -37,6 +37,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { s.eraser().Run(working) })
 	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
 	workers.Go(func() { every(working, forgetSessionsEvery, s.forgetSessions) })
+	workers.Go(func() { every(working, time.Hour, s.correctAddresses) })
 	if s.linkMailer != nil {
 		workers.Go(func() { s.linkMailer.Run(working) })
 	}
@@ -79,7 +80,7 @@ func (s *service) flushKeyUses(ctx context.Context) {
 
 func (s *service) warnOfKeys(ctx context.Context) {
 	now := s.Now()
-	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(operator.KeyWarning))
+	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(domain.KeyWarning))
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
@@ -105,6 +106,13 @@ func (s *service) forgetAnswers(ctx context.Context) {
 func (s *service) forgetSessions(ctx context.Context) {
 	if err := s.store.ForgetSessions(ctx, s.Now()); err != nil && ctx.Err() == nil {
 		s.log.Warn("sessions that are over stay for now", "error", err)
+	}
+}
+
+// correctAddresses does what a previous version that ran beside this one has left.
+func (s *service) correctAddresses(ctx context.Context) {
+	if err := s.store.CorrectAddresses(ctx); err != nil && ctx.Err() == nil {
+		s.log.Warn("hashes of addresses stay as they are for now; a member whose address has none is mailed no link", "error", err)
 	}
 }
 

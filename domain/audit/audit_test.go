@@ -313,6 +313,20 @@ func TestForgeries(t *testing.T) {
 			p.events = append(p.events, p.events[len(p.events)-1])
 			p.events[len(p.events)-1].ID[15] ^= 1
 		}, audit.CheckHistory, "of another status"},
+		"joined without an invitation": {func(p *past) {
+			p.do(&domain.ChangeMember{Origin: p.operator(), Email: "ana@example.org", Status: new(domain.MemberDisabled)})
+			invite, code := domain.NewInviteMember(domain.InviteMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer}, nil)
+			p.do(invite)
+			_, secret, _ := domain.ParseInvitationCode(code)
+			p.do(&domain.AcceptInvitation{Origin: p.operator(), SecretSHA256: secret})
+			change(p, domain.MemberChanged, 1, func(b *domain.MemberChangedBody) { b.Status = domain.MemberInvited })
+			change(p, domain.MemberJoined, 1, func(b *domain.MemberJoinedBody) { b.MemberID = p.state.Key(p.key).Member })
+		}, audit.CheckHistory, "can follow"},
+		"a member invited": {func(p *past) {
+			invite, _ := domain.NewInviteMember(domain.InviteMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer}, nil)
+			p.do(invite)
+			change(p, domain.InvitationMade, 1, func(b *domain.MemberInvitedBody) { b.MemberID = p.state.Key(p.key).Member })
+		}, audit.CheckHistory, "new or invited"},
 		"time runs back": {func(p *past) { p.events[3].OccurredAt = p.events[0].OccurredAt.Add(-time.Second) }, audit.CheckTime, "not before"},
 		"superseded by another": {func(p *past) {
 			change(p, domain.RecordSuperseded, 1, func(b *domain.RecordSupersededBody) { b.ByVersion = 9 })

@@ -49,6 +49,10 @@ func (c *Checker) known(e *Event) string {
 	switch b := e.Body.(type) {
 	case *domain.MemberChangedBody:
 		return c.member(e, b.MemberID)
+	case *domain.MemberInvitedBody:
+		if m := c.state.Member(b.MemberID); m != nil && (m.Organization != e.Organization || m.Status != domain.MemberInvited) {
+			return "the member " + b.MemberID.String() + ", new or invited"
+		}
 	case *domain.MemberJoinedBody:
 		return c.member(e, b.MemberID)
 	case *domain.KeyCreatedBody:

@@ -12,7 +12,7 @@ import (
 const ConsoleRoot = "/console"
 
 // consolePages are those of the navigation, in its order. A page that is not listed is not there.
-var consolePages = []string{"", "members", "history", "plan", "security"}
+var consolePages = []string{"", "companies", "members", "history", "plan", "security"}
 
 // consoleScopes are what pages need that are not for every role.
 var consoleScopes = map[string]domain.Scope{"members": domain.OrganizationAdmin}

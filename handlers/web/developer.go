@@ -161,7 +161,7 @@ func (s *Site) guide(g *guides, language evidence.Language, name string, d *Deve
 		frame: newFrame(t, language, "", developerPath(Other(language), name)), Developers: d, Name: name, Language: language, texts: t,
 		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), guides: g,
 	}
-	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "developer.js"
+	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "copy.js"
 	for _, chapter := range d.pages() {
 		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.texts.Developers.Pages[chapter].Short, chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/")})
 	}

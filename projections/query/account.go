@@ -123,6 +123,7 @@ const (
 const (
 	keyRow     = keyColumns + ` AND k.organization_id = $2`
 	pageOfKeys = keyRow + ` AND k.key_id > $3 ORDER BY k.key_id LIMIT $4`
+	livingKeys = keyRow + ` AND k.key_id > $3 AND k.revoked_at IS NULL AND k.expires_at > $5 ORDER BY k.key_id LIMIT $4`
 	findKey    = keyRow + ` AND k.key_id = $3`
 	memberKeys = keyRow + ` AND k.member_id = $3 AND k.revoked_at IS NULL AND k.expires_at > $4 ORDER BY k.key_id LIMIT $5`
 	keyGrants  = `SELECT n.id, g.reference FROM unnest($2::uuid[]) AS n(id)
@@ -130,18 +131,46 @@ const (
 			JOIN LATERAL (SELECT company_id, reference FROM companies WHERE shard = $1 AND company_id = g.company_id OFFSET 0) c ON true
 			WHERE g.shard = $1 AND g.key_id = n.id AND g.enabled ORDER BY g.company_id LIMIT $3) g ON true
 		ORDER BY n.id, g.company_id`
+	grantsAmong = `SELECT g.key_id, g.company_id FROM unnest($2::uuid[]) AS n(id)
+		JOIN LATERAL (SELECT key_id, company_id FROM grants
+			WHERE shard = $1 AND key_id = n.id AND company_id = ANY($3::uuid[]) AND enabled OFFSET 0) g ON true`
 )
 
 // KeysPage lists up to limit API keys of an organization after one, oldest first, revoked and expired ones included, and
 // whether more follow.
 func (s *Store) KeysPage(ctx context.Context, organization domain.OrganizationID, after domain.KeyID, limit int) ([]GrantedKey, bool, error) {
-	keys, err := statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], pageOfKeys, organization.Shard(), organization, after, limit+1)
+	return s.pageOfKeys(ctx, limit, pageOfKeys, organization, after, limit+1)
+}
+
+// LivingKeys is KeysPage of those that neither are revoked nor have expired.
+func (s *Store) LivingKeys(ctx context.Context, organization domain.OrganizationID, now time.Time, after domain.KeyID, limit int) ([]GrantedKey, bool, error) {
+	return s.pageOfKeys(ctx, limit, livingKeys, organization, after, limit+1, now)
+}
+
+func (s *Store) pageOfKeys(ctx context.Context, limit int, sql string, organization domain.OrganizationID, args ...any) ([]GrantedKey, bool, error) {
+	keys, err := statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], sql, append([]any{organization.Shard(), organization}, args...)...)
 	keys, more, err := statement.Page(keys, limit, err)
 	if err != nil {
 		return nil, false, err
 	}
 	granted, err := s.withGrants(ctx, organization, keys, GrantsShown)
 	return granted, more, err
+}
+
+// KeyCompany is a key and a company.
+type KeyCompany struct {
+	Key     domain.KeyID
+	Company domain.CompanyID
+}
+
+// GrantsAmong finds which of the keys of an organization may use which of the companies.
+func (s *Store) GrantsAmong(ctx context.Context, organization domain.OrganizationID, keys []domain.KeyID, companies []domain.CompanyID) (map[KeyCompany]bool, error) {
+	list, err := statement.All(ctx, s.Pool, "list grants", pgx.RowToStructByPos[KeyCompany], grantsAmong, organization.Shard(), keys, companies)
+	granted := make(map[KeyCompany]bool, len(list))
+	for _, pair := range list {
+		granted[pair] = true
+	}
+	return granted, err
 }
 
 // KeysOfMember lists up to limit API keys of a member that neither are revoked nor have expired, oldest first, and whether

@@ -218,6 +218,23 @@ func (s *Store) Membership(ctx context.Context, o domain.OrganizationID, member 
 	return statement.One(ctx, s.Pool, "find a membership", error(domain.ErrSessionEnded), pgx.RowToStructByPos[Membership], findMembership, o.Shard(), o, member)
 }
 
+// A previous version that runs beside writes and erases addresses without their hashes.
+const correctAddresses = `UPDATE members m SET email_sha256 = (` + addressOf + `)
+	WHERE m.shard = $1 AND m.email_sha256 IS DISTINCT FROM (` + addressOf + `)`
+
+const addressOf = `SELECT sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8')) FROM texts t
+	WHERE t.shard = $1 AND t.organization_id = m.organization_id AND t.id = m.email_id`
+
+// CorrectAddresses makes the hashes of addresses what a rebuild would make them.
+func (s *Store) CorrectAddresses(ctx context.Context) error {
+	for shard := range s.Installation.Shards {
+		if err := statement.Exec(ctx, s.Pool, "correct the hashes of addresses", correctAddresses, shard); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SignInLifetime is how long a link that signs a person in may be used.
 const SignInLifetime = 15 * time.Minute
 
@@ -236,19 +253,30 @@ type SignInLink struct {
 	UsedAt        *time.Time
 }
 
-// An operator's link names no address, so it counts against nobody's hour.
-const insertSignInLink = `INSERT INTO console_links (shard, link_id, secret_sha256, email_sha256, browser_sha256, organization_id, member_id, created_at, expires_at)
+// An operator's link names neither address nor browser, so it counts against nobody's hour. A link with which a person
+// who has signed in proves who they are counts against that member's: nobody else uses it up by typing the address.
+const (
+	insertLink = `INSERT INTO console_links (shard, link_id, secret_sha256, email_sha256, browser_sha256, organization_id, member_id, created_at, expires_at)
 	SELECT s.shard, $2, $3, $4, $5, $6, $7, $8, $9 FROM shard_heads s WHERE s.shard = $1
-		AND (SELECT count(*) FROM console_links l WHERE l.shard = $1 AND l.email_sha256 = $4 AND l.created_at > $10) < $11
+		AND (SELECT count(*) FROM console_links l WHERE l.shard = $1 AND l.created_at > $10 AND `
+	insertSignInLink = insertLink + `l.email_sha256 = $4) < $11
 	RETURNING true`
+	insertProofLink = insertLink + `l.email_sha256 IS NULL AND l.member_id = $7 AND l.browser_sha256 IS NOT NULL) < $11
+	RETURNING true`
+)
 
-// AddSignInLink stores a link from now on; added is false for an address that has had LinksPerHour in the last hour.
+// AddSignInLink stores a link from now on; added is false for an address, or a member who proves who they are, that has
+// had LinksPerHour in the last hour.
 func (s *Store) AddSignInLink(ctx context.Context, l SignInLink, now time.Time) (added bool, err error) {
 	var organization, member *[16]byte
+	insert := insertSignInLink
 	if !l.Member.IsZero() {
 		organization, member = (*[16]byte)(&l.Organization), (*[16]byte)(&l.Member)
+		if l.BrowserSHA256 != nil {
+			insert = insertProofLink
+		}
 	}
-	_, added, err = statement.First(ctx, s.Pool, "store a link", pgx.RowTo[bool], insertSignInLink, l.ID.Shard(), l.ID, l.SecretSHA256[:],
+	_, added, err = statement.First(ctx, s.Pool, "store a link", pgx.RowTo[bool], insert, l.ID.Shard(), l.ID, l.SecretSHA256[:],
 		bytesOrNull(l.EmailSHA256), bytesOrNull(l.BrowserSHA256), organization, member, now, now.Add(SignInLifetime), now.Add(-time.Hour), LinksPerHour)
 	return added, err
 }

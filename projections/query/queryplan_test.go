@@ -22,7 +22,8 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"authenticate": authenticateKeys, "authenticate_link": authenticateLinks, "comparisons": loadComparisons, "evidence": loadEvidence,
 		"access": findKeys, "keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany, "linked": findLinks, "clear_minutes": projections.ClearMinutes,
-		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
+		"add_proof": insertProofLink,
+		"never":     "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
 		good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "(shard = $1)\n")
@@ -62,7 +63,8 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"members": pageOfMembers, "member": findMember, "invitation": findInvitation, "keys": pageOfKeys, "key": findKey, "grants": keyGrants, "month": findMonthlyUse,
+		"members": pageOfMembers, "member": findMember, "invitation": findInvitation, "keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
+		"grants_among": grantsAmong, "month": findMonthlyUse,
 		"owners": ownersBeside, "member_keys": memberKeys,
 		"never": "SELECT key_id FROM api_keys WHERE shard = $1 AND member_id = $2",
 	} {

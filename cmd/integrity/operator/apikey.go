@@ -25,12 +25,9 @@ import (
 type KeyView struct {
 	wire.APIKey
 	OrganizationID string `json:"organizationId,omitempty"` // of the database's way
-	EndsSoon       bool   `json:"endsSoon"`                 // still works, and ends within KeyWarning
+	EndsSoon       bool   `json:"endsSoon"`                 // still works, and ends within domain.KeyWarning
 	Key            string `json:"key,omitempty"`
 }
-
-// KeyWarning is how long before its end a key is pointed out.
-const KeyWarning = 30 * 24 * time.Hour
 
 func (a *app) viewKey(k query.GrantedKey) KeyView {
 	v := a.viewAPIKey(handlers.ViewAPIKey(k))
@@ -42,7 +39,7 @@ func (a *app) viewKey(k query.GrantedKey) KeyView {
 func (a *app) viewAPIKey(k wire.APIKey) KeyView {
 	ends, err := time.Parse(time.RFC3339, k.ExpiresAt)
 	now := a.Now()
-	return KeyView{APIKey: k, EndsSoon: err == nil && k.RevokedAt == nil && ends.After(now) && !ends.After(now.Add(KeyWarning))}
+	return KeyView{APIKey: k, EndsSoon: err == nil && k.RevokedAt == nil && ends.After(now) && !ends.After(now.Add(domain.KeyWarning))}
 }
 
 func (v KeyView) line() string {

@@ -1,0 +1,193 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// Companies that a page shows, and keys that its matrix has columns for. What is saved names all of both.
+const (
+	companyRows = 25
+	keyColumns  = 12
+)
+
+// companiesConsole are the pages of companies, and of which keys may use them.
+func (s *server) companiesConsole(both func(method, path string, handle handler, p policy)) {
+	manage := policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.IntegrityAdmin}
+	act := manage
+	act.body = bodyForm
+	both(get, "/companies", s.companiesPage, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.IntegrityRead})
+	both(post, "/companies", s.createCompanyByForm, act)
+	for step, status := range map[string]domain.CompanyStatus{"close": domain.CompanyClosedStatus, "open": domain.CompanyActive} {
+		both(get, "/companies/{reference}/"+step, s.confirmCompanyStatus(status), manage)
+		both(post, "/companies/{reference}/"+step, s.changeCompanyStatus(status), act)
+	}
+	act.body = bodyLongForm
+	both(post, "/companies/access", s.saveAccess, act)
+}
+
+// placeOf is where a list of companies and the columns of its matrix begin, of the request's query. What is malformed is
+// the beginning.
+func placeOf(r *http.Request) (after string, key domain.KeyID) {
+	q := r.URL.Query()
+	if after = q.Get("after"); !domain.ValidReference(after) {
+		after = ""
+	}
+	key, _ = domain.ParseID[domain.KeyID](q.Get("keys"))
+	return after, key
+}
+
+// companiesAt is the address of companies from a place on.
+func companiesAt(r *http.Request, path, after string, key domain.KeyID) string {
+	place := url.Values{}
+	if after != "" {
+		place.Set("after", after)
+	}
+	if !key.IsZero() {
+		place.Set("keys", key.String())
+	}
+	if len(place) > 0 {
+		path += "?" + place.Encode()
+	}
+	return web.Path(language(r), web.ConsoleRoot+path)
+}
+
+func (s *server) companiesPage(r *http.Request) (any, error) {
+	return s.showCompanies(r, web.Companies{})
+}
+
+// showCompanies shows a page of companies, and to those who manage access the matrix of keys that work.
+func (s *server) showCompanies(r *http.Request, shown web.Companies) (any, error) {
+	ctx, c := r.Context(), callOf(r)
+	after, firstKey := placeOf(r)
+	list, more, err := s.Store.Companies(ctx, c.access, true, "", after, companyRows)
+	if err != nil {
+		return nil, err
+	}
+	shown.Console, shown.Manages = s.frameOf(r, "companies"), c.session.Role.Allows(domain.IntegrityAdmin)
+	shown.Rows = each(list, func(company domain.Company) web.Company {
+		return web.Company{ID: company.ID.String(), Reference: company.Reference, CreatedAt: company.CreatedAt, ClosedAt: company.ClosedAt}
+	})
+	shown.Save = companiesAt(r, "/companies/access", after, firstKey)
+	if after != "" {
+		shown.First = companiesAt(r, "/companies", "", firstKey)
+	}
+	if more {
+		shown.Next = companiesAt(r, "/companies", list[len(list)-1].Reference, firstKey)
+	}
+	if shown.Manages {
+		keys, more, err := s.Store.LivingKeys(ctx, c.access.Organization, c.start, firstKey, keyColumns)
+		if err != nil {
+			return nil, err
+		}
+		granted, err := s.Store.GrantsAmong(ctx, c.access.Organization, each(keys, func(k query.GrantedKey) domain.KeyID { return k.ID }),
+			each(list, func(company domain.Company) domain.CompanyID { return company.ID }))
+		if err != nil {
+			return nil, err
+		}
+		for i, company := range list {
+			shown.Rows[i].Granted = each(keys, func(k query.GrantedKey) bool { return granted[query.KeyCompany{Key: k.ID, Company: company.ID}] })
+		}
+		shown.Keys = each(keys, func(k query.GrantedKey) web.KeyName { return keyName(k.UsedKey) })
+		if !firstKey.IsZero() {
+			shown.FirstKeys = companiesAt(r, "/companies", after, domain.KeyID{})
+		}
+		if more {
+			shown.NextKeys = companiesAt(r, "/companies", after, keys[len(keys)-1].ID)
+		}
+	}
+	resp, err := consolePageOf(s.site.Companies(shown))
+	if shown.Error != "" {
+		resp.status, resp.code = http.StatusUnprocessableEntity, domain.InvalidData
+	}
+	return resp, err
+}
+
+// keyName is what people know a key by.
+func keyName(k query.UsedKey) web.KeyName {
+	name := web.KeyName{ID: k.ID.String()}
+	if k.Name != nil {
+		name.Name = *k.Name
+	}
+	return name
+}
+
+// createCompanyByForm creates a company with the reference that was typed.
+func (s *server) createCompanyByForm(r *http.Request) (any, error) {
+	reference := form(r).Get("reference")
+	refuse := func(rule string) (any, error) {
+		return s.showCompanies(r, web.Companies{Error: rule, Typed: reference})
+	}
+	if !domain.ValidReference(reference) {
+		return refuse("Malformed")
+	}
+	command := &domain.CreateCompany{Origin: origin(r), Reference: reference}
+	switch err := s.execute(r.Context(), command); {
+	case err != nil && refusal(err) != nil && refusal(err).Code == domain.CompanyLimit:
+		return refuse("Limit")
+	case err != nil && refusal(err) != nil && refusal(err).Code == domain.InvalidData:
+		return refuse("Reserved")
+	case err != nil:
+		return nil, err
+	case command.Replayed:
+		return refuse("Exists")
+	}
+	return onward(r, "/companies"), nil
+}
+
+// confirmCompanyStatus says what closing or opening a company does, before it is done.
+func (s *server) confirmCompanyStatus(status domain.CompanyStatus) handler {
+	return func(r *http.Request) (any, error) {
+		company, err := s.Store.CompanyByReference(r.Context(), callOf(r).access.Organization, variable(r, "reference"))
+		if err != nil {
+			return nil, err
+		}
+		name := "company-open"
+		if status == domain.CompanyClosedStatus {
+			name = "company-close"
+		}
+		return consolePageOf(s.site.CompanyStatus(s.frameOf(r, name), company.Reference))
+	}
+}
+
+func (s *server) changeCompanyStatus(status domain.CompanyStatus) handler {
+	return func(r *http.Request) (any, error) {
+		company, err := s.Store.CompanyByReference(r.Context(), callOf(r).access.Organization, variable(r, "reference"))
+		if err != nil {
+			return nil, err
+		}
+		command := &domain.SetCompanyStatus{Origin: origin(r), Company: company.ID, Status: status}
+		return s.done(r.Context(), command, func() any { return onward(r, "/companies") })
+	}
+}
+
+// saveAccess grants what was ticked and takes back what no longer is. The form says what it has shown, so that what
+// others have changed meanwhile stays.
+func (s *server) saveAccess(r *http.Request) (any, error) {
+	f := form(r)
+	if len(f["company"]) > companyRows || len(f["key"]) > keyColumns {
+		return nil, domain.Refuse(domain.InvalidData, "The form must name at most %d companies and %d keys.", companyRows, keyColumns)
+	}
+	var commands []domain.Command
+	for i, row := range f["company"] {
+		company, _ := domain.ParseID[domain.CompanyID](row)
+		for j, column := range f["key"] {
+			key, _ := domain.ParseID[domain.KeyID](column)
+			cell := fmt.Sprintf("%d.%d", i, j)
+			if ticked := slices.Contains(f["cell"], cell); ticked != slices.Contains(f["was"], cell) {
+				commands = append(commands, &domain.SetAccess{Origin: origin(r), Company: company, Key: key, Enabled: ticked})
+			}
+		}
+	}
+	if err := s.execute(r.Context(), commands...); err != nil {
+		return nil, err
+	}
+	after, key := placeOf(r)
+	return redirect(companiesAt(r, "/companies", after, key) + "#access"), nil
+}
