@@ -176,19 +176,24 @@ func (s *server) showMember(r *http.Request, m domain.Member, failed error) (res
 		shown.Until = c.start.Add(refused.RetryAfter)
 	}
 	shown.Console.Path = web.ConsoleRoot + "/members/" + m.ID.String()
-	if m.Role == domain.Owner && m.Status == domain.MemberActive {
-		beside, err := s.Store.HasOwnerBeside(r.Context(), m.Organization, m.ID)
-		if err != nil {
-			return response{}, err
-		}
-		shown.LastOwner = !beside
+	var err error
+	if shown.ByOwners, shown.LastOwner, err = s.unchangeable(r, m); err != nil {
+		return response{}, err
 	}
-	shown.ByOwners = m.Role == domain.Owner && c.session.Role != domain.Owner
 	if !shown.LastOwner && !shown.ByOwners && m.Status != domain.MemberEnded {
 		shown.Roles = s.rolesToGive(c)
 	}
 	resp, err := consolePageOf(s.site.MemberPage(shown))
 	return afterForm(resp, status, refused), err
+}
+
+// unchangeable reports why the person cannot change an owner: being none, or because it is the last active one.
+func (s *server) unchangeable(r *http.Request, m domain.Member) (byOwners, last bool, err error) {
+	if m.Role != domain.Owner || m.Status != domain.MemberActive {
+		return m.Role == domain.Owner && callOf(r).session.Role != domain.Owner, false, nil
+	}
+	beside, err := s.Store.HasOwnerBeside(r.Context(), m.Organization, m.ID)
+	return callOf(r).session.Role != domain.Owner, !beside, err
 }
 
 func (s *server) changeRole(r *http.Request) (any, error) {
@@ -222,14 +227,17 @@ func (s *server) changeByForm(r *http.Request, command *domain.ChangeMember, rol
 	return onward(r, "/members/"+m.ID.String()), nil
 }
 
-// confirmStatus says what a change of the status of the member of the path stops, before it is done. An owner's asks for
-// the proof here, so that the act that follows is not interrupted.
+// confirmStatus says what a change of the status of the member of the path stops, before it is done; the page of a member
+// who cannot be changed says why. An owner's asks for the proof here, so that the act that follows is not interrupted.
 func (s *server) confirmStatus(step string) handler {
 	return func(r *http.Request) (any, error) {
 		c := callOf(r)
 		m, err := s.memberOfPath(r)
 		if err != nil {
 			return nil, err
+		}
+		if byOwners, last, err := s.unchangeable(r, m); err != nil || byOwners || last || m.Status == domain.MemberEnded {
+			return onward(r, "/members/"+m.ID.String()), err
 		}
 		if err := s.ownerProved(r, m.Role); err != nil {
 			return nil, err
