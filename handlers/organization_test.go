@@ -69,6 +69,7 @@ func TestKeysOfAnOrganization(t *testing.T) {
 		}
 		s.send(http.MethodGet, integrity+"/usage", made.Key, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	}
+	s.send(http.MethodPatch, path, s.org.Secret, body{"expiresAt": s.Now().Add(2 * time.Hour).Format(time.RFC3339)}).refuses(http.StatusConflict, domain.InvalidState)
 	if texts := s.texts("Buchhaltung") + s.texts("Accounting"); texts != 2 {
 		t.Errorf("%d names are kept as texts", texts)
 	}
@@ -203,10 +204,19 @@ func TestMembersOfAnOrganization(t *testing.T) {
 	}
 	wait := s.send(http.MethodPost, organization+"/members", admin.secret, body{"email": "ana@example.com", "role": "reviewer"})
 	wait.refuses(http.StatusTooManyRequests, domain.RateLimited)
+	s.at(s.Now().Add(time.Hour))
+	renewed := read[wire.InvitedMember](s.send(http.MethodPost, organization+"/members", admin.secret, body{"email": "ana@example.com", "role": "reviewer"}), http.StatusOK)
+	former := secret
+	if _, secret, ok = domain.ParseInvitationCode(strings.TrimPrefix(renewed.InvitationURLs.ES, baseURL+"/console/invitation/")); !ok || !renewed.Renewed || renewed.ID != invited.ID || secret == former {
+		t.Errorf("renewed: %+v", renewed)
+	}
 
 	path := organization + "/members/" + invited.ID
 	s.send(http.MethodPatch, path, admin.secret, body{"status": "active"}).refuses(http.StatusConflict, domain.InvalidState)
 	accept := &domain.AcceptInvitation{Origin: domain.Origin{Organization: s.org.ID, Actor: domain.SystemActor, RequestID: "r"}, SecretSHA256: secret}
+	if err := s.Do(t.Context(), &domain.AcceptInvitation{Origin: accept.Origin, SecretSHA256: former}); err == nil {
+		t.Error("the code of an invitation that was made again was accepted")
+	}
 	must(s, accept)
 	if err := s.Do(t.Context(), accept); err == nil {
 		t.Error("an invitation was accepted twice")

@@ -229,6 +229,7 @@ func TestOperatorRefusals(t *testing.T) {
 		{append([]string{"apikey", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d"}, in...), cli.ExitFailed, "from 1h to 730d"},
 		{append([]string{"apikey", "grant", a.key.ID, "--company", "other"}, at...), cli.ExitNegative, "integrity company create"},
 		{append([]string{"apikey", "revoke", a.key.Key}, at...), cli.ExitFailed, "not the text of the key"},
+		{append([]string{"apikey", "revoke", a.key.ID, "--url", ""}, at...), cli.ExitFailed, "--url must be the address of a service"},
 		{append([]string{"company", "create", "-a b"}, in...), cli.ExitFailed, ""},
 		{append([]string{"keys", "generate"}, at...), cli.ExitFailed, "is not overwritten"},
 		{append([]string{"organization", "burn"}, at...), cli.ExitFailed, ""},

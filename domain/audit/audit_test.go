@@ -327,6 +327,19 @@ func TestForgeries(t *testing.T) {
 			p.do(invite)
 			change(p, domain.InvitationMade, 1, func(b *domain.MemberInvitedBody) { b.MemberID = p.state.Key(p.key).Member })
 		}, audit.CheckHistory, "new or invited"},
+		"a passkey of somebody else": {func(p *past) {
+			p.do(&domain.AddMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer})
+			member := p.state.Key(p.key).Member
+			p.do(&domain.AddPasskey{
+				Origin: domain.Origin{Organization: p.id, Actor: member.String(), RequestID: "test", Console: true}, Member: member,
+				Name: "laptop", Credential: domain.Credential{CredentialID: []byte{1}, PublicKey: []byte{1}},
+			})
+			if r := p.audit(); r.Count != 0 {
+				p.t.Fatal("before the forgery:", r.Findings)
+			}
+			bob := p.state.MemberByEmail(p.id, "bob@example.org").ID
+			change(p, domain.PasskeyAdded, 1, func(b *domain.PasskeyAddedBody) { b.MemberID = bob })
+		}, audit.CheckHistory, "an act of the member"},
 		"time runs back": {func(p *past) { p.events[3].OccurredAt = p.events[0].OccurredAt.Add(-time.Second) }, audit.CheckTime, "not before"},
 		"superseded by another": {func(p *past) {
 			change(p, domain.RecordSuperseded, 1, func(b *domain.RecordSupersededBody) { b.ByVersion = 9 })

@@ -143,6 +143,9 @@ func (v *verb) must(message string, holds func() bool) {
 func (v *verb) runs(do func() error) *cobra.Command {
 	v.RunE = func(_ *cobra.Command, args []string) error {
 		v.args = args
+		if v.url == "" && v.Flags().Changed("url") { // as from a variable that is not set: not the database in its place
+			return errors.New("--url must be the address of a service")
+		}
 		if v.url != "" {
 			do = v.askService
 			v.checks = append([]func() error{v.checkShared}, v.checks...)
