@@ -34,7 +34,7 @@ func TestLongAnswerIsCutOff(t *testing.T) {
 		server := httptest.NewServer(s.serve(route{"/file", p, map[string]endpoint{get: {get, "/file", func(*http.Request) (any, error) {
 			return response{pieces: pieces, contentType: "text/csv"}, nil
 		}, p}}}))
-		answer, err := server.Client().Get(server.URL + "/file") //nolint:noctx // the server ends with the test
+		answer, err := server.Client().Get(server.URL + "/file")
 		if err != nil {
 			t.Fatal(err)
 		}
