@@ -90,7 +90,7 @@ func (s *server) warningsOf(ctx context.Context, c *call, period domain.Period) 
 	return append(versions.Warnings, account.Warnings...), err
 }
 
-// showEntries adds a page of a month's entries. A cursor that is none of the month's, or of a longer history, leads to
+// showEntries adds a page of a month's entries. A cursor of another month, or of a longer history, leads to
 // the first page.
 func (s *server) showEntries(r *http.Request, shown web.PlanPage, period domain.Period) (any, error) {
 	c, after, asked := callOf(r), (*query.UsageCursor)(nil), newQuery(r)

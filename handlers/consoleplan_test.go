@@ -63,7 +63,7 @@ func TestPlanInTheConsole(t *testing.T) {
 		t.Errorf("the pages have %d entries, the file %d", len(seen), len(filed))
 	}
 
-	// Another organization has entries of its own only, and a month or place that is none leads to the first page of this one.
+	// Another organization has entries of its own only, and an unknown month or place leads to the first page of this one.
 	must(s.service, &domain.AddMember{Origin: other.Operator(), Email: "stranger@example.com", Role: domain.Viewer})
 	stranger := s.signedIn("stranger@example.com")
 	if a := stranger.visit("/en/console/plan").says(http.StatusOK, "No new version"); contains(a.body, "document-0") {

@@ -12,7 +12,7 @@ type Members struct {
 	All           []Member
 	Roles         []domain.Role // that the person may give
 	Invites       bool          // invitations can be accepted
-	First, Next   string        // addresses of other pages; empty: there are none
+	First, Next   string        // addresses of other pages; empty without one
 	Typed         string        // an address that was refused
 	Chosen        domain.Role   // with it
 	Refused       string        // why: the name of the words
@@ -47,7 +47,7 @@ type MemberPage struct {
 	Chosen    domain.Role
 	Invites   bool
 	LastOwner bool // nothing of the member can change
-	ByOwners  bool // only owners change the member, and the person is none
+	ByOwners  bool // only owners change the member, and the person is not one
 	Refused   string
 	Until     time.Time
 }
