@@ -30,6 +30,8 @@ type console struct {
 	sessions *scs.SessionManager
 	origin   *http.CrossOriginProtection
 	passkeys *passkeys // nil: the service is named by an address, and no authenticator signs for that
+	// Where the service is named by an address of loopback: that address, and the one that its browsers are led to.
+	host, named string
 }
 
 // recentProof is how fresh a proof must be for what could take an organization over.
@@ -59,9 +61,21 @@ func newConsole(c Config) *console {
 		}
 	}
 	if net.ParseIP(base.Hostname()) == nil {
-		k.passkeys = newPasskeys(base.Hostname(), named)
+		k.passkeys = newPasskeys(strings.ToLower(base.Hostname()), named)
+	}
+	if named != c.BaseURL {
+		_, k.host, _ = strings.Cut(c.BaseURL, "://")
+		k.named = named
 	}
 	return k
+}
+
+// elsewhere leads a browser that has come by the address to the name: passkeys, and links that are mailed, are for that.
+func (k *console) elsewhere(r *http.Request) (resp response, yes bool) {
+	if yes = k.host != "" && r.Host == k.host && (r.Method == http.MethodGet || r.Method == http.MethodHead); yes {
+		resp = redirect(k.named + r.URL.RequestURI())
+	}
+	return resp, yes
 }
 
 // consoleURL is the service's address as browsers must name it in the console: WebAuthn knows names only, and an address of
@@ -226,7 +240,7 @@ func shortUserAgent(r *http.Request) string {
 
 // recentlyProved refuses, with the way to prove it again, where the last proof of identity is too old.
 func (s *server) recentlyProved(r *http.Request) error {
-	if c := callOf(r); c.start.Sub(c.session.ProvedAt) > recentProof {
+	if c := callOf(r); c.start.Sub(c.session.ProvedAt).Abs() > recentProof { // a clock may have stepped back
 		return errProofNeeded
 	}
 	return nil
@@ -362,6 +376,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/prove", s.proveByMail, act)
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
 	s.companiesConsole(both)
+	s.keysConsole(both)
 	s.membersConsole(both)
 	s.planConsole(both)
 	if s.console.passkeys != nil {

@@ -399,6 +399,9 @@ func TestRecentProof(t *testing.T) {
 	p.press(remove).says(http.StatusNotFound)
 	s.skew.Add(int64(5*time.Minute + time.Second))
 	p.do(http.MethodPost, remove, nil, "Referer", baseURL+"/en/console/security").leads("/en/console/prove?to=%2Fen%2Fconsole%2Fsecurity")
+	s.skew.Add(int64(-12 * time.Minute)) // a clock that steps back makes no proof fresh
+	p.press(remove).leads("/en/console/prove?to=%2Fen%2Fconsole")
+	s.skew.Add(int64(12 * time.Minute))
 	p.do(http.MethodPost, remove, nil, "Referer", "https://elsewhere.example/x").leads("/en/console/prove?to=%2Fen%2Fconsole")
 	a := p.do(http.MethodPost, "/en/console/security/passkeys/options", nil, "Accept", "application/json")
 	if a.status != http.StatusForbidden || !contains(a.body, `"location":"/en/console/prove`) {
@@ -448,5 +451,40 @@ func TestConsoleNeedsEncryption(t *testing.T) {
 		if byName := base != "https://203.0.113.7"; want == http.StatusOK && contains(a.body, "data-passkey=") != byName {
 			t.Errorf("%s: passkeys: %s", base, a.body)
 		}
+	}
+}
+
+// On loopback, whoever has come by the address is led to the name that passkeys and mailed links are for. A name is one
+// however it is written.
+func TestConsoleHasOneName(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.BaseURL = "http://127.0.0.1:9" }})
+	ask := func(method, host, path string) answer {
+		t.Helper()
+		r := s.request(method, path, "", nil)
+		r.Host = host
+		client := *s.http.Client()
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		a, err := s.through(&client, r)
+		check(t, err)
+		return a
+	}
+	ask(http.MethodGet, "127.0.0.1:9", "/en/console/prove?to=/en/console").leads("http://localhost:9/en/console/prove?to=/en/console")
+	if a := ask(http.MethodGet, "localhost:9", "/en/console/sign-in"); a.status != http.StatusOK {
+		t.Errorf("by the name: %d", a.status)
+	}
+	if a := ask(http.MethodGet, "elsewhere.example", "/en/console/sign-in"); a.header.Get("Location") != "" {
+		t.Errorf("by the name of another: to %s", a.header.Get("Location"))
+	}
+	shouted := consoleService{service: open(t, options{config: func(c *handlers.Config) { c.BaseURL = "https://Ledger.Example" }})}
+	if a := shouted.guest().do(http.MethodPost, "/en/console/passkey/options", nil, "Accept", "*/*"); !contains(a.body, `"rpId":"ledger.example"`) {
+		t.Errorf("passkeys for another name: %s", a.body)
+	}
+}
+
+// What pages of other sites have a browser send is counted before it is answered.
+func TestOtherSitesAreCounted(t *testing.T) {
+	s := consoleService{service: open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute = 1 }})}
+	for _, want := range []int{http.StatusForbidden, http.StatusTooManyRequests} {
+		s.guest().do(http.MethodPost, "/en/console/sign-in", nil, "Sec-Fetch-Site", "cross-site").says(want)
 	}
 }

@@ -143,13 +143,18 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
 		return response{status: http.StatusForbidden, raw: body}, nil
 	}
-	if e.console && s.console.origin.Check(r) != nil {
-		return s.fromOtherSite(r)
-	}
 	c := callOf(r)
 	if c.presumed = e.judged && s.presume(r, e.policy); !c.presumed {
 		if err := s.admit(r, e.policy); err != nil {
 			return response{}, err
+		}
+	}
+	if e.console {
+		if s.console.origin.Check(r) != nil {
+			return s.fromOtherSite(r)
+		}
+		if resp, yes := s.console.elsewhere(r); yes {
+			return resp, nil
 		}
 	}
 	if e.caller == withSession {

@@ -1,0 +1,358 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// keyRows is how many API keys a page shows.
+const keyRows = 50
+
+// keysConsole are the pages of API keys.
+func (s *server) keysConsole(both func(method, path string, handle handler, p policy)) {
+	see := policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.OrganizationAdmin}
+	act, create := see, see
+	act.body, create.body = bodyForm, bodyLongForm
+	both(get, "/keys", s.keysPage, see)
+	both(get, "/keys/new", s.newKeyPage, see)
+	both(post, "/keys/new", s.createKeyByForm, create)
+	both(get, "/keys/{keyId}", s.keyPage, see)
+	both(post, "/keys/{keyId}/rename", s.renameKeyByForm, act)
+	both(post, "/keys/{keyId}/end", s.endKeyByForm, act)
+	both(get, "/keys/{keyId}/rotate", s.rotateKeyPage, see)
+	both(post, "/keys/{keyId}/rotate", s.rotateKeyByForm, act)
+	both(get, "/keys/{keyId}/revoke", s.revokeKeyPage, see)
+	both(post, "/keys/{keyId}/revoke", s.revokeKeyByForm, act)
+}
+
+// keysPage lists the keys that work, or with the parameter all every key that there ever was, oldest first.
+func (s *server) keysPage(r *http.Request) (any, error) {
+	c, q := callOf(r), r.URL.Query()
+	after, _ := domain.ParseID[domain.KeyID](q.Get("after"))
+	shown := web.Keys{Console: s.frameOf(r, "keys"), All: q.Has("all")}
+	var keys []query.GrantedKey
+	var more bool
+	var err error
+	path, mark := web.Path(language(r), web.ConsoleRoot+"/keys")+"?", ""
+	if shown.All {
+		keys, more, err = s.Store.KeysPage(r.Context(), c.access.Organization, after, keyRows)
+		mark = "all&"
+	} else {
+		keys, more, err = s.Store.LivingKeys(r.Context(), c.access.Organization, c.start, after, keyRows)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if more {
+		shown.Next = path + mark + "after=" + keys[len(keys)-1].ID.String()
+	}
+	shown.Rows, err = s.viewKeys(r.Context(), c, keys...)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Keys(shown))
+}
+
+// viewKeys shows keys with the addresses of the members that they act for and that have made them.
+func (s *server) viewKeys(ctx context.Context, c *call, keys ...query.GrantedKey) ([]web.Key, error) {
+	list, err := s.Store.Members(ctx, c.access.Organization)
+	members := map[string]domain.Member{}
+	for _, m := range list {
+		members[m.ID.String()] = m
+	}
+	return each(keys, func(k query.GrantedKey) web.Key {
+		v := web.Key{
+			KeyName: keyName(k.UsedKey), Scopes: k.Scopes, Companies: k.Companies, MoreCompanies: k.More, Member: members[k.Member.String()].Email,
+			Actor: k.CreatedBy, ActorName: members[k.CreatedBy].Email, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+			LastUsedAt: k.LastUsedAt, Networks: k.AllNetworks(), MaxVersionStep: k.MaxVersionStep, State: "active",
+		}
+		if k.Source != nil {
+			v.Source = *k.Source
+		}
+		switch {
+		case k.RevokedAt != nil:
+			v.State = "revoked"
+		case !c.start.Before(k.ExpiresAt):
+			v.State = "ended"
+		case members[k.Member.String()].Status != domain.MemberActive:
+			v.State = "idle"
+		case k.EndsSoon(c.start):
+			v.State = "soon"
+		}
+		v.Living = v.State != "revoked" && v.State != "ended"
+		return v
+	}), err
+}
+
+// shownKey is the key of the path.
+func (s *server) shownKey(r *http.Request) (web.Key, error) {
+	c := callOf(r)
+	found, err := s.Store.KeyOf(r.Context(), c.access.Organization, keyID(r))
+	if err != nil {
+		return web.Key{}, err
+	}
+	views, err := s.viewKeys(r.Context(), c, found)
+	return views[0], err
+}
+
+// fieldsOf are the fields of a form at which a refusal points; nil for any other error.
+func fieldsOf(err error) map[string]bool {
+	refused := refusal(err)
+	if refused == nil || len(refused.Fields) == 0 {
+		return nil
+	}
+	fields := map[string]bool{}
+	for _, f := range refused.Fields {
+		name, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
+		fields[name] = true
+	}
+	return fields
+}
+
+// refusedForm answers a page that says what is wrong with what was typed.
+func refusedForm(body []byte, err error) (response, error) {
+	resp, err := consolePageOf(body, err)
+	resp.status, resp.code = http.StatusUnprocessableEntity, domain.InvalidData
+	return resp, err
+}
+
+// newKeyPage asks what a key is to be. The proof comes first, so that nothing is typed in vain.
+func (s *server) newKeyPage(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	shown, err := s.newKey(r)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.NewKey(shown))
+}
+
+// newKey is the form of a key with what there is to choose: the scopes of the person's role, and companies that take
+// versions.
+func (s *server) newKey(r *http.Request) (web.NewKey, error) {
+	c := callOf(r)
+	companies, more, err := s.Store.Companies(r.Context(), c.access, true, domain.CompanyActive, "", domain.MaxKeyCompanies)
+	shown := web.NewKey{
+		Console: s.frameOf(r, "key-new"), MoreCompanies: more, MaxName: domain.MaxKeyName, MaxStep: domain.MaxVersion,
+		Companies: each(companies, func(c domain.Company) web.Choosable { return web.Choosable{Name: c.Reference} }),
+		Least:     day(c.start), Most: lastDay(c.start.Add(domain.MaxKeyLifetime)),
+	}
+	for _, scope := range domain.Scopes() {
+		if c.session.Role.Allows(scope) {
+			shown.Scopes = append(shown.Scopes, web.Choosable{Name: string(scope)})
+		}
+	}
+	return shown, err
+}
+
+// day is a date as forms have it, in UTC.
+func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
+
+// lastDay is the last date that is over by an end; of an end in the course of a day, the one before.
+func lastDay(end time.Time) string { return day(end.AddDate(0, 0, -1)) }
+
+// endOf reads a date: the moment at which its day is over in UTC. Nothing is the zero time.
+func endOf(text string) (end time.Time, ok bool) {
+	if text == "" {
+		return end, true
+	}
+	end, err := time.Parse(time.DateOnly, text)
+	return end.AddDate(0, 0, 1), err == nil
+}
+
+// readKeyForm reads what a key is to be, and which fields are wrong at sight.
+func readKeyForm(r *http.Request) (k domain.CreateKey, wrong map[string]bool) {
+	f, wrong := form(r), map[string]bool{}
+	k.Origin, k.Member = origin(r), callOf(r).session.Member
+	if k.Name = strings.TrimSpace(f.Get("name")); !domain.ValidKeyName(k.Name) {
+		wrong["name"] = true
+	}
+	for _, scope := range domain.Scopes() {
+		if slices.Contains(f["scopes"], string(scope)) {
+			k.Scopes = append(k.Scopes, scope)
+		}
+	}
+	if len(k.Scopes) == 0 {
+		wrong["scopes"] = true
+	}
+	k.Companies = slices.Compact(slices.Sorted(slices.Values(f["companies"])))
+	if source := strings.TrimSpace(f.Get("source")); source != "" {
+		k.Source = &source
+	}
+	for text := range strings.FieldsSeq(f.Get("networks")) {
+		network, err := domain.ParseNetwork(text)
+		if err != nil {
+			wrong["networks"] = true
+		}
+		k.Networks = append(k.Networks, network)
+	}
+	if text := strings.TrimSpace(f.Get("maxVersionStep")); text != "" {
+		step, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			wrong["maxVersionStep"] = true
+		}
+		k.MaxVersionStep = new(int32(step))
+	}
+	end, ok := endOf(f.Get("expiresAt"))
+	if k.ExpiresAt = end; !ok {
+		wrong["expiresAt"] = true
+	}
+	return k, wrong
+}
+
+// createKeyByForm makes a key for the person; its text is on this page only.
+func (s *server) createKeyByForm(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	create, wrong := readKeyForm(r)
+	if len(wrong) == 0 {
+		command, text := domain.NewCreateKey(create, s.Now())
+		err := s.execute(r.Context(), command)
+		if err == nil {
+			return consolePageOf(s.site.MadeKey(web.MadeKey{
+				Console: s.frameOf(r, "key-made"), KeyName: web.KeyName{ID: command.Outcome.ID.String(), Name: create.Name}, Key: text, BaseURL: s.BaseURL,
+				ExpiresAt: command.Outcome.ExpiresAt,
+			}))
+		}
+		if wrong = fieldsOf(err); wrong == nil {
+			return nil, err
+		}
+	}
+	shown, err := s.newKey(r)
+	if err != nil {
+		return nil, err
+	}
+	f := form(r)
+	shown.Wrong, shown.Name, shown.Source, shown.Networks = wrong, f.Get("name"), f.Get("source"), f.Get("networks")
+	shown.Step, shown.Ends = f.Get("maxVersionStep"), f.Get("expiresAt")
+	for i := range shown.Scopes {
+		shown.Scopes[i].Chosen = slices.Contains(f["scopes"], shown.Scopes[i].Name)
+	}
+	for i := range shown.Companies {
+		shown.Companies[i].Chosen = slices.Contains(create.Companies, shown.Companies[i].Name)
+	}
+	return refusedForm(s.site.NewKey(shown))
+}
+
+// keyPage shows a key, with what can be done with it.
+func (s *server) keyPage(r *http.Request) (any, error) {
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Key(web.KeyForm{Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName}))
+}
+
+// changedKey changes a key, or says what is wrong with what was typed.
+func (s *server) changedKey(r *http.Request, command *domain.ChangeKey, wrong bool, field string) (any, error) {
+	command.Origin, command.Key = origin(r), keyID(r)
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]bool{field: wrong}
+	if !wrong {
+		if err := s.execute(r.Context(), command); err == nil {
+			return onward(r, "/keys/"+key.ID), nil
+		} else if fields = fieldsOf(err); fields == nil {
+			return nil, err
+		}
+	}
+	shown := web.KeyForm{Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName, Wrong: fields}
+	shown.Path = web.ConsoleRoot + "/keys/" + key.ID
+	if f := form(r); field == "name" {
+		shown.Typed = f.Get("name")
+	} else {
+		shown.Ends = f.Get("expiresAt")
+	}
+	return refusedForm(s.site.Key(shown))
+}
+
+func (s *server) renameKeyByForm(r *http.Request) (any, error) {
+	name := strings.TrimSpace(form(r).Get("name"))
+	return s.changedKey(r, &domain.ChangeKey{Name: &name}, false, "name")
+}
+
+// endKeyByForm brings the end of a key forward.
+func (s *server) endKeyByForm(r *http.Request) (any, error) {
+	end, ok := endOf(form(r).Get("expiresAt"))
+	return s.changedKey(r, &domain.ChangeKey{ExpiresAt: &end}, !ok || end.IsZero(), "expiresAt")
+}
+
+// keyOverlaps are how long a rotated key may go on working, in hours, as the page offers it.
+func keyOverlaps() []int { return []int{0, 1, 24, 7 * 24, 30 * 24} }
+
+// rotateKeyPage says what a rotation does, before it is done.
+func (s *server) rotateKeyPage(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.RotateKey(web.RotatedKey{
+		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: int(defaultKeyOverlap.Hours()), CopyGrants: true,
+		Least: day(callOf(r).start), Most: lastDay(callOf(r).start.Add(domain.MaxKeyLifetime)),
+	}))
+}
+
+// rotateKeyByForm gives a key a successor, whose text is on this page only.
+func (s *server) rotateKeyByForm(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	f := form(r)
+	hours, err := strconv.Atoi(f.Get("overlap"))
+	end, ok := endOf(f.Get("expiresAt"))
+	wrong := map[string]bool{}
+	if ok && err == nil && slices.Contains(keyOverlaps(), hours) {
+		command, text := domain.NewRotateKey(domain.RotateKey{
+			Origin: origin(r), Key: keyID(r), ExpiresAt: end, Overlap: time.Duration(hours) * time.Hour, CopyGrants: f.Has("copyGrants"),
+		}, s.Now())
+		err := s.execute(r.Context(), command)
+		if err == nil {
+			return consolePageOf(s.site.MadeKey(web.MadeKey{
+				Console: s.frameOf(r, "key-made"), KeyName: web.KeyName{ID: command.Outcome.Key.ID.String(), Name: key.Name}, Key: text, BaseURL: s.BaseURL,
+				ExpiresAt: command.Outcome.Key.ExpiresAt, FormerEnds: &command.Outcome.Former.ExpiresAt, FormerOver: command.Outcome.Former.RevokedAt != nil,
+			}))
+		}
+		if wrong = fieldsOf(err); wrong == nil {
+			return nil, err
+		}
+	} else {
+		wrong["expiresAt"], wrong["overlap"] = !ok, ok
+	}
+	return refusedForm(s.site.RotateKey(web.RotatedKey{
+		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: hours, CopyGrants: f.Has("copyGrants"), Ends: f.Get("expiresAt"), Wrong: wrong,
+		Least: day(callOf(r).start), Most: lastDay(callOf(r).start.Add(domain.MaxKeyLifetime)),
+	}))
+}
+
+// revokeKeyPage says what stops, before it does.
+func (s *server) revokeKeyPage(r *http.Request) (any, error) {
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.RevokeKey(web.KeyForm{Console: s.frameOf(r, "key-revoke"), Key: key}))
+}
+
+func (s *server) revokeKeyByForm(r *http.Request) (any, error) {
+	command := &domain.RevokeKey{Origin: origin(r), Key: keyID(r)}
+	return s.done(r.Context(), command, func() any { return onward(r, "/keys") })
+}

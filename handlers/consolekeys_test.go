@@ -1,0 +1,143 @@
+package handlers_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+)
+
+var (
+	keyText = regexp.MustCompile(`<pre><code>(i[a-z]*_[^<]+)</code>`)
+	keyPath = regexp.MustCompile(`/en/console/keys/(key_[0-9a-z]{26})"`)
+)
+
+// A key is made, changed, rotated and revoked on its pages. Its text is in the one answer that makes it; the key works
+// as it was asked for.
+func TestConsoleKeys(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	store := s.Store(t)
+	const page = "/en/console/keys"
+	p.visit(page).says(http.StatusOK, s.org.Key.ID.String(), "operator", "integrity:write", "never")
+	p.visit("/console/keys").says(http.StatusOK, "Claves", "activa")
+	p.visit(page+"/new").says(http.StatusOK, "organization:admin", "reserves links", `value="company-1"`)
+
+	// What is wrong is said beside its field, and what was typed stays.
+	shown := p.sendForm(page+"/new", "name", "worker", "scopes", "integrity:read", "companies", "company-1", "networks", "here", "maxVersionStep", "0", "expiresAt", "2020-01-01").
+		says(http.StatusUnprocessableEntity, `id="networks-error"`, `value="worker"`, `value="integrity:read" checked`, `value="company-1" checked`, ">here<", `value="2020-01-01"`)
+	if keyText.Match(shown.body) {
+		t.Error("a refused form has made a key")
+	}
+	for field, form := range map[string][]string{
+		"name": {"scopes", "integrity:read"}, "scopes": {"name", "x"}, "companies": {"name", "x", "scopes", "integrity:read", "companies", "unknown"},
+		"source":         {"name", "x", "scopes", "integrity:read", "source", "a b"},
+		"maxVersionStep": {"name", "x", "scopes", "integrity:read", "maxVersionStep", "0"},
+		"expiresAt":      {"name", "x", "scopes", "integrity:read", "expiresAt", "2020-01-01"},
+	} {
+		p.sendForm(page+"/new", form...).says(http.StatusUnprocessableEntity, `id="`+field+`-error" role="alert"`)
+	}
+
+	last := s.Now().AddDate(0, 2, 0).UTC().Format(time.DateOnly)
+	made := p.sendForm(page+"/new", "name", "worker", "scopes", "integrity:read", "scopes", "integrity:write", "companies", "company-1",
+		"source", "billing", "networks", "127.0.0.1\r\n::1/128", "maxVersionStep", "3", "expiresAt", last).says(http.StatusOK, "shows the key once", "curl")
+	text := string(keyText.FindSubmatch(made.body)[1])
+	id, err := domain.ParseID[domain.KeyID](string(keyPath.FindSubmatch(made.body)[1]))
+	check(t, err)
+	read := func() domain.APIKey {
+		t.Helper()
+		key, err := store.KeyOf(t.Context(), s.org.ID, id)
+		check(t, err)
+		return key.APIKey
+	}
+	key := read()
+	if !slices.Equal(key.Scopes, []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}) || key.Member != s.org.Key.Member || key.CreatedBy != s.org.Key.Member.String() ||
+		*key.Source != "billing" || len(key.AllNetworks()) != 2 || *key.MaxVersionStep != 3 || key.ExpiresAt.Format(time.DateOnly) != s.Now().AddDate(0, 2, 1).UTC().Format(time.DateOnly) {
+		t.Errorf("the key is %+v", key)
+	}
+	s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil).is(http.StatusOK)
+	own := page + "/" + id.String()
+	for _, path := range []string{page, own, own + "/revoke", own + "/rotate"} {
+		if a := p.visit(path).says(http.StatusOK, "worker"); contains(a.body, text) {
+			t.Errorf("%s shows the key again", path)
+		}
+	}
+
+	// Another name, and an earlier end; never a later one.
+	p.press(own+"/rename", "name", "other").leads(own)
+	p.press(own+"/rename", "name", " ").says(http.StatusUnprocessableEntity, `id="name-error"`)
+	p.press(own+"/end", "expiresAt", s.Now().AddDate(0, 3, 0).UTC().Format(time.DateOnly)).says(http.StatusUnprocessableEntity, `id="expiresAt-error"`)
+	p.press(own+"/end", "expiresAt", "").says(http.StatusUnprocessableEntity, `id="expiresAt-error"`)
+	p.press(own+"/end", "expiresAt", s.Now().AddDate(0, 0, 7).UTC().Format(time.DateOnly)).leads(own)
+	p.visit(own).says(http.StatusOK, "other", "ends soon", "127.0.0.1/32", "billing", s.org.Email)
+
+	// The successor has what the former key had; that one goes on for the overlap.
+	p.press(own+"/rotate", "overlap", "5").says(http.StatusUnprocessableEntity, `id="overlap-error"`)
+	rotated := p.press(own+"/rotate", "overlap", "1", "copyGrants", "on").says(http.StatusOK, "former key works until")
+	successor := string(keyText.FindSubmatch(rotated.body)[1])
+	for _, works := range []string{text, successor} {
+		s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", works, nil).is(http.StatusOK)
+	}
+	if left := read().ExpiresAt.Sub(s.Now()); left > time.Hour {
+		t.Errorf("the former key has %s left", left)
+	}
+
+	p.visit(own+"/revoke").says(http.StatusOK, "401", "cannot be undone", "other")
+	p.press(own + "/revoke").leads(page)
+	s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	if a := p.visit(page); contains(a.body, id.String()) || !contains(a.body, "other") {
+		t.Errorf("the keys that work: %s", a.body)
+	}
+	p.visit(page+"?all").says(http.StatusOK, id.String(), "revoked")
+	p.press(own+"/rotate", "overlap", "1").says(http.StatusConflict)
+
+	// Making and rotating a key needs a recent proof, asked for before anything is typed.
+	s.skew.Add(int64(5*time.Minute + time.Second))
+	before := len(s.Events(t, s.org.ID.Shard()))
+	proof := "/en/console/prove?to="
+	p.visit(page + "/new").leads(proof + url.QueryEscape(page+"/new"))
+	p.sendForm(page+"/new", "name", "x", "scopes", "integrity:read").leads(proof + url.QueryEscape("/en/console"))
+	former := page + "/" + s.org.Key.ID.String() + "/rotate"
+	p.visit(former).leads(proof + url.QueryEscape(former))
+	p.press(former, "overlap", "1").leads(proof + url.QueryEscape("/en/console"))
+	if n := len(s.Events(t, s.org.ID.Shard())) - before; n != 0 {
+		t.Errorf("%d events without a proof", n)
+	}
+	s.Audit(t)
+}
+
+// Keys are for owners and admins of their own organization, and an admin neither rotates an owner's key nor is offered
+// what the role may not use.
+func TestConsoleKeysRefuse(t *testing.T) {
+	s := openConsole(t)
+	other := s.Organization(t, 2, domain.InternalPlan)
+	const page = "/en/console/keys"
+	own, foreign := page+"/"+s.org.Key.ID.String(), page+"/"+other.Key.ID.String()
+	admin, viewer := s.as(domain.Admin), s.as(domain.Viewer)
+	before := len(s.Events(t, s.org.ID.Shard())) + len(s.Events(t, other.ID.Shard()))
+	admin.press(own+"/rotate", "overlap", "1").says(http.StatusForbidden)
+	for _, path := range []string{"", "/rotate", "/revoke"} {
+		admin.visit(foreign + path).says(http.StatusNotFound)
+		viewer.visit(own + path).says(http.StatusForbidden)
+	}
+	for _, path := range []string{"/rename", "/end", "/rotate", "/revoke"} {
+		form := []string{"name", "x", "overlap", "0", "expiresAt", s.Now().AddDate(0, 1, 0).UTC().Format(time.DateOnly)}
+		admin.press(foreign+path, form...).says(http.StatusNotFound)
+		viewer.press(own+path, form...).says(http.StatusForbidden)
+	}
+	for _, path := range []string{page, page + "/new"} {
+		viewer.visit(path).says(http.StatusForbidden)
+	}
+	viewer.sendForm(page+"/new", "name", "x", "scopes", "integrity:read").says(http.StatusForbidden)
+	if a := viewer.visit("/en/console"); strings.Contains(string(a.body), `"`+page+`"`) {
+		t.Error("a viewer's menu has the page of keys")
+	}
+	if n := len(s.Events(t, s.org.ID.Shard())) + len(s.Events(t, other.ID.Shard())) - before; n != 0 {
+		t.Errorf("%d events by those who may not", n)
+	}
+}

@@ -1,0 +1,137 @@
+package web
+
+import (
+	"time"
+
+	"integrityledger/domain"
+)
+
+// Key is an API key, never with its text.
+type Key struct {
+	KeyName
+	Scopes           []domain.Scope
+	Companies        []string // references of the first ones that it may use
+	MoreCompanies    bool
+	Member           string // address of the member that it acts for
+	Actor, ActorName string // who has made it; the name is the address of a member
+	CreatedAt        time.Time
+	ExpiresAt        time.Time
+	LastUsedAt       *time.Time
+	RevokedAt        *time.Time
+	Source           string
+	Networks         []string
+	MaxVersionStep   *int32
+	State            string // active, soon, idle, ended or revoked
+	Living           bool   // neither revoked nor over
+}
+
+// Keys is a page of them: those that are living, or all.
+type Keys struct {
+	Console Console
+	Rows    []Key
+	All     bool
+	Next    string // address of the following ones; empty without them
+}
+
+// Keys renders it.
+func (s *Site) Keys(p Keys) ([]byte, error) {
+	return render(s.console, "keys.html", struct {
+		consoleFrame
+		Keys
+	}{s.consoleFrame(p.Console), p})
+}
+
+// Choosable is something to tick.
+type Choosable struct {
+	Name   string
+	Chosen bool
+}
+
+// NewKey is the form of an API key, with what was typed and the fields that are wrong.
+type NewKey struct {
+	Console                            Console
+	Scopes, Companies                  []Choosable
+	MoreCompanies                      bool // there are more than can be ticked here
+	MaxName, MaxStep                   int
+	Least, Most                        string // dates of its end
+	Name, Source, Networks, Step, Ends string
+	Wrong                              map[string]bool
+}
+
+// Limited reports whether what is folded away holds something.
+func (k NewKey) Limited() bool {
+	return k.Source+k.Networks+k.Step != "" || k.Wrong["source"] || k.Wrong["networks"] || k.Wrong["maxVersionStep"]
+}
+
+// NewKey renders it.
+func (s *Site) NewKey(p NewKey) ([]byte, error) {
+	return render(s.console, "keys-new.html", struct {
+		consoleFrame
+		NewKey
+	}{s.consoleFrame(p.Console), p})
+}
+
+// MadeKey is a new key or the successor of one, with the text that is shown once.
+type MadeKey struct {
+	Console Console
+	KeyName
+	Key, BaseURL string
+	ExpiresAt    time.Time
+	FormerEnds   *time.Time // of a rotation
+	FormerOver   bool
+}
+
+// Try is a command that shows that the key works.
+func (k MadeKey) Try() string {
+	return `curl -sS --fail-with-body -H "Authorization: Bearer $INTEGRITY_API_KEY" ` + k.BaseURL + `/api/v1/organization`
+}
+
+// MadeKey renders it.
+func (s *Site) MadeKey(p MadeKey) ([]byte, error) {
+	return render(s.console, "keys-made.html", struct {
+		consoleFrame
+		Made MadeKey
+	}{s.consoleFrame(p.Console), p})
+}
+
+// KeyForm is a key with what may be changed of it.
+type KeyForm struct {
+	Console
+	Key         Key
+	Typed, Ends string // name, and date of its last day
+	MaxName     int
+	Wrong       map[string]bool
+}
+
+// Key renders it.
+func (s *Site) Key(p KeyForm) ([]byte, error) { return s.keyForm("keys-key.html", p) }
+
+// RevokeKey renders what stops with a key.
+func (s *Site) RevokeKey(p KeyForm) ([]byte, error) { return s.keyForm("keys-revoke.html", p) }
+
+func (s *Site) keyForm(name string, p KeyForm) ([]byte, error) {
+	return render(s.console, name, struct {
+		consoleFrame
+		Form KeyForm
+	}{s.consoleFrame(p.Console), p})
+}
+
+// RotatedKey is the form of a rotation.
+type RotatedKey struct {
+	Console     Console
+	Key         Key
+	Overlaps    []int // in hours
+	Overlap     int
+	CopyGrants  bool
+	Least, Most string
+	Ends        string
+	Wrong       map[string]bool
+}
+
+// RotateKey renders it.
+func (s *Site) RotateKey(p RotatedKey) ([]byte, error) {
+	return render(s.console, "keys-rotate.html", struct {
+		consoleFrame
+		Form RotatedKey
+	}{s.consoleFrame(p.Console), p})
+}
