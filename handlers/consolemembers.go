@@ -42,7 +42,7 @@ func (s *server) members(r *http.Request) (any, error) { return s.showMembers(r,
 func (s *server) showMembers(r *http.Request, shown web.Members, failed error) (response, error) {
 	status, refused := http.StatusOK, refusal(failed)
 	if failed != nil {
-		if shown.Refused, status = refusedForm(refused); status == 0 {
+		if shown.Refused, status = refusedWord(refused); status == 0 {
 			return response{}, failed
 		}
 		shown.Until = callOf(r).start.Add(refused.RetryAfter)
@@ -66,9 +66,9 @@ func (s *server) showMembers(r *http.Request, shown web.Members, failed error) (
 	return afterForm(resp, status, refused), err
 }
 
-// refusedForm is the word for why an invitation or a change was refused, with its status; 0 for what is no fault of the
+// refusedWord is the word for why an invitation or a change was refused, with its status; 0 for what is no fault of the
 // form.
-func refusedForm(refused *domain.Error) (word string, status int) {
+func refusedWord(refused *domain.Error) (word string, status int) {
 	switch {
 	case refused == nil:
 		return "", 0
@@ -170,7 +170,7 @@ func (s *server) showMember(r *http.Request, m domain.Member, failed error) (res
 	c, status, refused := callOf(r), http.StatusOK, refusal(failed)
 	shown := web.MemberPage{Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role, Invites: !s.NoInvitations && m.Email != ""}
 	if failed != nil {
-		if shown.Refused, status = refusedForm(refused); status == 0 {
+		if shown.Refused, status = refusedWord(refused); status == 0 {
 			return response{}, failed
 		}
 		shown.Until = c.start.Add(refused.RetryAfter)
