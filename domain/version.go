@@ -266,10 +266,10 @@ func (c *Revoke) Need(n *Needs) {
 }
 
 // Decide implements Command. A record of another organization or of a company
-// without a grant answers as an unknown one, and so does a reservation.
+// without a grant answers as an unknown one, and so does a reservation. A member who has signed in needs no grant.
 func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
-	if known == nil || !known.Registered() || known.Document.Organization != c.Organization || !s.Granted(c.Key, known.Document.Company) {
+	if known == nil || !known.Registered() || known.Document.Organization != c.Organization || !c.Console && !s.Granted(c.Key, known.Document.Company) {
 		return nil, ErrUnknownRecord
 	}
 	company := s.companies[known.Document.Company]

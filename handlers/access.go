@@ -120,10 +120,14 @@ func (s *server) judgeLate(r *http.Request, p policy) error {
 	return err
 }
 
-// judgeAgain looks at the key of a request that has waited, and takes no part of any limit. What the ledger writes is
-// judged by the group; this is for what is answered or queued without it.
+// judgeAgain looks at the key of a request that has waited, or at the member who has signed in, and takes no part of any
+// limit. What the ledger writes is judged by the group; this is for what is answered or queued without it.
 func (s *server) judgeAgain(r *http.Request) error {
 	c := callOf(r)
+	if c.session != nil {
+		m, err := s.Store.Membership(r.Context(), c.session.Organization, c.session.Member)
+		return cmp.Or(err, roleAllows(m.Role, c.scope))
+	}
 	access, err := s.Store.Reauthenticate(r.Context(), c.caller.key, c.caller.secret, c.caller.client, s.Now())
 	return cmp.Or(err, allows(access, c.scope))
 }

@@ -177,7 +177,8 @@ func (w *site) tab() *tab {
 	p := &tab{Context: ctx, t: w.t, site: w}
 	check(w.t, chromedp.Do(ctx)) // the page lives as long as the context of its first action
 	check(w.t, chromedp.Listen(ctx, func(event any) {
-		if e, ok := event.(*network.EventRequestWillBeSent); ok && !strings.HasPrefix(e.Request.URL, w.URL+"/") {
+		if e, ok := event.(*network.EventRequestWillBeSent); ok && !strings.HasPrefix(e.Request.URL, w.URL+"/") &&
+			!strings.HasPrefix(e.Request.URL, "data:") { // an icon of the browser's own, in a field for a date
 			p.mu.Lock()
 			p.foreign = append(p.foreign, e.Request.URL)
 			p.mu.Unlock()

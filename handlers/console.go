@@ -168,10 +168,16 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 			return r, err
 		}
 	}
-	if c.scope = p.scope; p.scope != "" && !session.Role.Allows(p.scope) {
-		return r, domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(p.scope), session.Role)
+	c.scope = p.scope
+	return r.WithContext(ctx), roleAllows(session.Role, p.scope)
+}
+
+// roleAllows refuses a member whose role may not see a page, or do what is on it.
+func roleAllows(role domain.Role, scope domain.Scope) error {
+	if scope == anyScope || role.Allows(scope) {
+		return nil
 	}
-	return r.WithContext(ctx), nil
+	return domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(scope), role)
 }
 
 // begin signs a person in to a membership and returns the cookie. The token is always a new one, and the session that
@@ -375,6 +381,8 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(get, "/prove", s.provePage, in)
 	both(post, "/prove", s.proveByMail, act)
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.recordsConsole(both)
+	s.webhooksConsole(both)
 	s.companiesConsole(both)
 	s.keysConsole(both)
 	s.membersConsole(both)

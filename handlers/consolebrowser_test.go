@@ -12,8 +12,9 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// A person signs in by mail, adds a passkey, signs out, signs in with the passkey and removes it, in both languages. No
-// page has a fault that axe finds, needs scrolling sideways at 320 CSS pixels, or says anything to the console.
+// A person signs in by mail, finds a file's record, makes a webhook destination, adds a passkey, signs out, signs in with the
+// passkey and removes it, in both languages. No page has a fault that axe finds, needs scrolling sideways at 320 CSS pixels,
+// or says anything to the console.
 func TestConsoleInTheBrowser(t *testing.T) {
 	w := openSite(t)
 	box := &consoleService{service: w.service, mails: make(chan queue.Mail, 16)}
@@ -84,6 +85,32 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="member"] a[href$="/disable"]`)))
 		p.open(prefix + "/console/plan")
 		looks("plan")
+		p.open(prefix + "/console/records")
+		looks("records")
+		p.choose(file(t, "a.txt", "one"))
+		on("record")
+		looks("record")
+		p.click(`a[href$="/revoke"]`)
+		on("revoke")
+		looks("revoke")
+		p.open(prefix + "/console/webhooks/new")
+		looks("webhook-new")
+		p.do(chromedp.SendKeys(chromedp.CSS("#url"), "https://receiver.example/hook"))
+		p.click("main form button")
+		on("webhook-secret")
+		looks("webhook-secret")
+		p.click("main .actions a")
+		on("webhook")
+		p.click(`form[action$="/test"] button`)
+		p.do(chromedp.WaitVisible(chromedp.CSS(`#deliveries ~ .scroll tbody`)))
+		looks("webhook")
+		p.click(`a[href$="/replay"]`)
+		on("replay")
+		p.click("main form button")
+		p.do(chromedp.WaitVisible(chromedp.CSS("#count")))
+		looks("replay")
+		p.open(prefix + "/console/webhooks")
+		looks("webhooks")
 
 		p.open(prefix + "/console/security")
 		p.do(chromedp.WaitVisible(chromedp.CSS("#name")))

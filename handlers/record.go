@@ -220,7 +220,12 @@ func (s *server) findRecords(r *http.Request) (any, error) {
 
 // listRecords lists the records of a company, newest first, page by page of a bounded search.
 func (s *server) listRecords(r *http.Request) (any, error) {
-	q := newQuery(r)
+	records, next, err := s.recordsOfCompany(r, newQuery(r))
+	return wire.Records{Records: each(records, s.viewRecord), NextCursor: next, HasMore: next != nil}, err
+}
+
+// recordsOfCompany is a page of them, and the cursor of the next one.
+func (s *server) recordsOfCompany(r *http.Request, q *parameters) (records []domain.Record, next *string, err error) {
 	asked := query.RecordQuestion{Limit: q.limit(), From: q.instant("receivedFrom"), To: q.instant("receivedTo")}
 	asked.Company, asked.Source, asked.Document = q.reference("companyReference"), q.optionalReference("source"), q.optionalReference("documentReference")
 	asked.Status = known(q, "status", domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked)
@@ -236,11 +241,10 @@ func (s *server) listRecords(r *http.Request) (any, error) {
 		return ok
 	})
 	if err := q.refusal(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	page, err := s.Store.Records(r.Context(), callOf(r).access, asked)
-	next := viewOrNull(page.Next, func(place int64) string { return formatListCursor(same, strconv.FormatInt(place, 10)) })
-	return wire.Records{Records: each(page.Entries, s.viewRecord), NextCursor: next, HasMore: next != nil}, err
+	return page.Entries, viewOrNull(page.Next, func(place int64) string { return formatListCursor(same, strconv.FormatInt(place, 10)) }), err
 }
 
 // instantText is a bound of time in one spelling.

@@ -75,24 +75,28 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 
 // createWebhook adds a destination; its secret is in this answer only.
 func (s *server) createWebhook(r *http.Request) (any, error) {
+	created, err := s.addWebhook(r)
+	return response{status: http.StatusCreated, data: created}, err
+}
+
+func (s *server) addWebhook(r *http.Request) (added wire.WebhookWithSecret, err error) {
 	created := domain.CreateWebhook{Origin: origin(r)}
-	err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
+	if err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
 		created.URL = url()
 		created.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 		created.Types = readWebhookTypes(o)
-	})
-	if err != nil {
-		return nil, err
+	}); err != nil {
+		return added, err
 	}
 	key, err := s.secretKey()
 	if err != nil {
-		return nil, err
+		return added, err
 	}
 	command, secret := domain.NewCreateWebhook(created, key, s.Now())
-	return s.done(r.Context(), command, func() any {
-		view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
-		return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}
-	})
+	if err := s.execute(r.Context(), command); err != nil {
+		return added, err
+	}
+	return wire.WebhookWithSecret{Webhook: s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome}), Secret: secret}, nil
 }
 
 func (s *server) listWebhooks(r *http.Request) (any, error) {
@@ -153,23 +157,24 @@ func (s *server) deleteWebhook(r *http.Request) (any, error) {
 }
 
 // rotateSecret answers the new secret once; both sign until the overlap ends.
-func (s *server) rotateSecret(r *http.Request) (any, error) {
+func (s *server) rotateSecret(r *http.Request) (any, error) { return s.rotated(r) }
+
+func (s *server) rotated(r *http.Request) (rotated wire.WebhookWithSecret, err error) {
 	overlap := domain.DefaultSecretOverlap
-	err := decode(r, func(o *strictjson.Object) {
+	if err := decode(r, func(o *strictjson.Object) {
 		if o.Has("overlapSeconds") {
 			overlap = time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxSecretOverlap/time.Second), strictjson.Required)) * time.Second
 		}
-	})
-	if err != nil {
-		return nil, err
+	}); err != nil {
+		return rotated, err
 	}
 	key, err := s.secretKey()
 	if err != nil {
-		return nil, err
+		return rotated, err
 	}
 	command, secret := domain.NewRotateSecret(domain.RotateSecret{Origin: origin(r), Webhook: webhookID(r), Overlap: overlap}, key)
 	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
+		return rotated, err
 	}
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
 	if err != nil {
@@ -235,8 +240,16 @@ func (s *server) queued(r *http.Request, data any, err error) (any, error) {
 
 // replay queues what a destination has missed, or counts it.
 func (s *server) replay(r *http.Request) (any, error) {
+	answer, err := s.replayed(r)
+	if answer.DryRun {
+		return answer, err
+	}
+	return s.queued(r, answer, err)
+}
+
+func (s *server) replayed(r *http.Request) (answer wire.Replay, err error) {
 	var replay query.Replay
-	err := decode(r, func(o *strictjson.Object) {
+	err = decode(r, func(o *strictjson.Object) {
 		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
 		if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {
 			if replay.To = *to; o.OK("fromSequence") && replay.To < replay.From {
@@ -251,12 +264,8 @@ func (s *server) replay(r *http.Request) (any, error) {
 		replay.DryRun = o.Bool("dryRun", strictjson.Required)
 	})
 	if err != nil {
-		return nil, err
-	}
-	done, err := s.Store.ReplayWebhook(r.Context(), callOf(r).access.Organization, webhookID(r), replay, s.Now())
-	answer := wire.Replay{DryRun: replay.DryRun, Count: done.Count, NextSequence: done.Next}
-	if replay.DryRun {
 		return answer, err
 	}
-	return s.queued(r, answer, err)
+	done, err := s.Store.ReplayWebhook(r.Context(), callOf(r).access.Organization, webhookID(r), replay, s.Now())
+	return wire.Replay{DryRun: replay.DryRun, Count: done.Count, NextSequence: done.Next}, err
 }

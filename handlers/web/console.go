@@ -12,10 +12,12 @@ import (
 const ConsoleRoot = "/console"
 
 // consolePages are those of the navigation, in its order. A page that is not listed is not there.
-var consolePages = []string{"", "companies", "keys", "members", "history", "plan", "security"}
+var consolePages = []string{"", "records", "companies", "keys", "webhooks", "members", "history", "plan", "security"}
 
 // consoleScopes are what pages need that are not for every role.
-var consoleScopes = map[string]domain.Scope{"keys": domain.OrganizationAdmin, "members": domain.OrganizationAdmin}
+var consoleScopes = map[string]domain.Scope{
+	"keys": domain.OrganizationAdmin, "webhooks": domain.IntegrityAdmin, "members": domain.OrganizationAdmin,
+}
 
 // Console is what every page of the console shows.
 type Console struct {

@@ -251,13 +251,15 @@ type grantedCompany struct {
 
 // grantedCompany finds a company by reference. An unknown one and one without a grant answer alike.
 func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
-	const query = `SELECT c.company_id, o.sequence
-		FROM companies c
-		JOIN grants g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
-		JOIN organization_state o ON o.shard = $1 AND o.organization_id = $3
-		WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = $4`
-	return statement.One(ctx, s.Pool, "find a granted company", domain.ErrUnauthorizedCompany, pgx.RowToStructByPos[grantedCompany], query,
-		a.Organization.Shard(), a.Key, a.Organization, reference)
+	return statement.One(ctx, s.Pool, "find a granted company", domain.ErrUnauthorizedCompany, pgx.RowToStructByPos[grantedCompany], findGrantedCompany(a),
+		a.Organization.Shard(), a.Organization, a.Key, reference)
+}
+
+func findGrantedCompany(a domain.Access) string {
+	return `SELECT c.company_id, o.sequence
+		FROM companies c` + granted(a) + `
+		JOIN organization_state o ON o.shard = $1 AND o.organization_id = $2
+		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $4`
 }
 
 // Companies lists up to limit companies after a reference, in the order of their references, and whether more follow:

@@ -90,6 +90,56 @@ func listRecords(rows string) string {
 	ORDER BY w.place DESC LIMIT $12`
 }
 
+// SearchedSources is the most sources, of all companies, in which a reference is searched for.
+const SearchedSources = 1000
+
+// A reference names a document of one source of one company, and stands in no other index. So the sources of each company
+// are found first, each by one step along the index, then the reference in each.
+const (
+	sourcesOf = `WITH RECURSIVE c AS MATERIALIZED (
+		SELECT company_id, reference FROM companies WHERE shard = $1 AND organization_id = $2 ORDER BY reference LIMIT $3
+	), sources(company_id, reference, source) AS (
+		SELECT c.company_id, c.reference, d.source FROM c
+		LEFT JOIN LATERAL (SELECT source FROM documents WHERE shard = $1 AND company_id = c.company_id ORDER BY source LIMIT 1) d ON true
+		UNION ALL
+		SELECT s.company_id, s.reference, d.source FROM sources s
+		JOIN LATERAL (SELECT source FROM documents WHERE shard = $1 AND company_id = s.company_id AND source > s.source ORDER BY source LIMIT 1) d ON true
+	)
+	SELECT company_id, reference, source FROM sources LIMIT $3`
+
+	referenced = recordColumns + `
+	FROM unnest($2::uuid[], $3::text[], $4::text[]) AS c(company_id, reference, source)
+	JOIN LATERAL (SELECT document_id, source, reference, highest_version FROM documents
+		WHERE shard = $1 AND company_id = c.company_id AND source = c.source AND reference = $5 OFFSET 0) d ON true
+	JOIN LATERAL (SELECT record_id, public_id, sha256, version, previous_version, size_bytes, mime_type, generated_at, received_at, revoked_at
+		FROM versions WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version AND record_id IS NOT NULL OFFSET 0) i ON true
+	WHERE i.record_id < $6
+	ORDER BY i.record_id DESC LIMIT $7`
+)
+
+// Referenced finds, for a member who has signed in, the documents that have a reference, whatever their company and
+// source: the record of each one's highest version, in pages as those of Search. whole is false where not every source was
+// searched.
+func (s *Store) Referenced(ctx context.Context, a domain.Access, reference string, before domain.RecordID, limit int) (records []domain.Record, more, whole bool, err error) {
+	records, err = readMuch(ctx, s, a, func(from source) ([]domain.Record, error) {
+		type place struct {
+			Company   domain.CompanyID
+			Reference string
+			Source    *string
+		}
+		places, err := statement.All(ctx, from, "list sources", pgx.RowToStructByPos[place], sourcesOf, a.Organization.Shard(), a.Organization, SearchedSources)
+		if err != nil {
+			return nil, err
+		}
+		whole = len(places) < SearchedSources
+		return statement.All(ctx, from, "find a reference", scanRecord, referenced, a.Organization.Shard(),
+			statement.Column(places, func(p place) domain.CompanyID { return p.Company }), statement.Column(places, func(p place) string { return p.Reference }),
+			statement.Column(places, func(p place) *string { return p.Source }), reference, behind(before), limit+1)
+	})
+	records, more, err = statement.Page(records, limit, err)
+	return records, more, whole, err
+}
+
 // receivedApart is more than lies between a record's receivedAt and the time of its event: the wait for the ledger, and
 // what the clocks may disagree by.
 const receivedApart = 10 * time.Minute

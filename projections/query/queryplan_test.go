@@ -43,7 +43,7 @@ func TestWebhookReadsLookUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "authorized": findAuthorization,
+		"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "authorized": findAuthorization, "companies": findAuthorized,
 		"deliveries": findDeliveries, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded, "hurry": hurryDelivery,
 		"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
 	} {
@@ -108,6 +108,7 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 		"session": findSession, "touch": touchSession, "delete": deleteSession, "sessions": listSessions, "end": endSession, "end_all": endSessions,
 		"memberships": findMemberships, "membership": findMembership, "add_link": insertSignInLink, "link": findSignInLink, "use_link": useSignInLink,
 		"challenge": takeChallenge, "passkeys": findPasskeys, "use_passkey": usePasskey,
+		"sources": sourcesOf, "referenced": referenced, "company": findGrantedCompany(domain.Access{Console: true}),
 		"forget_sessions": forgetSessions, "forget_links": forgetLinks, "forget_challenges": forgetChallenges,
 		"never": "SELECT token_sha256 FROM console_sessions WHERE shard = $1 AND role = $2",
 	} {

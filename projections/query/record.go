@@ -27,17 +27,19 @@ func granted(a domain.Access) string {
 	return ` JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = c.company_id AND g.enabled`
 }
 
+func findRecord(a domain.Access) string {
+	return recordColumns + `
+		FROM versions i
+		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
+		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id` + granted(a) + `
+		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
+}
+
 // Record finds a record by public id. A record that the key may not see, and a reserved version, are answered as
 // unknown.
 func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
-	const query = recordColumns + `
-		FROM versions i
-		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
-		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
-		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
-		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
 	return read(ctx, s, a, newEnough(a), func(from source) (domain.Record, error) {
-		found, err := statement.One(ctx, from, "find record", domain.ErrUnknownRecord, scanRecord, query,
+		found, err := statement.One(ctx, from, "find record", domain.ErrUnknownRecord, scanRecord, findRecord(a),
 			a.Organization.Shard(), id, a.Key, a.Organization)
 		if err == nil {
 			err = s.stillGranted(ctx, from, a, found.CompanyReference)
@@ -75,30 +77,37 @@ func scanRecordAnd(row pgx.CollectableRow, more ...any) (domain.Record, error) {
 	return i.Record(company), err
 }
 
+func searchRecords(a domain.Access) string {
+	return recordColumns + `
+		FROM versions i
+		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
+		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id` + granted(a) + `
+		WHERE i.shard = $1 AND i.organization_id = $2 AND substring(i.sha256 from 1 for 6) = substring($4::bytea from 1 for 6)
+			AND i.sha256 = $4 AND i.record_id IS NOT NULL AND i.record_id < $5
+		ORDER BY i.record_id DESC LIMIT $6`
+}
+
 // Search lists up to limit records of a hash, newest first, and whether more follow: those of companies granted to the
 // key, received before the record that ended the page before (the zero id begins). A record's id begins with its time,
 // so it gives the order. The index knows the first bytes of the hash alone.
 func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int) (records []domain.Record, more bool, err error) {
-	const query = recordColumns + `
-		FROM versions i
-		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
-		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
-		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
-		WHERE i.shard = $1 AND i.organization_id = $2 AND substring(i.sha256 from 1 for 6) = substring($4::bytea from 1 for 6)
-			AND i.sha256 = $4 AND i.record_id IS NOT NULL AND i.record_id < $5
-		ORDER BY i.record_id DESC LIMIT $6`
-	if before.IsZero() {
-		before = domain.RecordID(bytes.Repeat([]byte{0xff}, len(before)))
-	}
 	records, err = read(ctx, s, a, newEnough(a), func(from source) ([]domain.Record, error) {
-		list, err := statement.All(ctx, from, "search records", scanRecord, query,
-			a.Organization.Shard(), a.Organization, a.Key, sum[:], before, limit+1)
+		list, err := statement.All(ctx, from, "search records", scanRecord, searchRecords(a),
+			a.Organization.Shard(), a.Organization, a.Key, sum[:], behind(before), limit+1)
 		if err == nil {
 			err = s.stillGranted(ctx, from, a, statement.Column(list, func(r domain.Record) string { return r.CompanyReference })...)
 		}
 		return list, err
 	})
 	return statement.Page(records, limit, err)
+}
+
+// behind is the record that ended the page before, or the highest id where there was none.
+func behind(before domain.RecordID) domain.RecordID {
+	if before.IsZero() {
+		return domain.RecordID(bytes.Repeat([]byte{0xff}, len(before)))
+	}
+	return before
 }
 
 // Evidence is what the log holds of a registration, which the caller verifies, and the version's state in the
@@ -136,10 +145,11 @@ const loadEvidence = `SELECT n.place, e.data, i.version, i.revoked_at, d.highest
 	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM versions
 		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
 	JOIN LATERAL (SELECT company_id, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (SELECT FROM grants WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
+	LEFT JOIN LATERAL (SELECT true AS granted FROM grants WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
 	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
 	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
-		` + eventAtPosition + `) e ON true`
+		` + eventAtPosition + `) e ON true
+	WHERE n.key_id IS NULL OR g.granted`
 
 const loadComparisons = `SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL
 	FROM unnest($2::uuid[]) WITH ORDINALITY AS n(id, place)
@@ -194,7 +204,12 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 		return []any{&e.ReceivedAt, &e.Sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
 			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce}
 	}, loadEvidence, shard,
-		statement.Column(batch, func(q *evidenceQuestion) domain.KeyID { return q.access.Key }),
+		statement.Column(batch, func(q *evidenceQuestion) *domain.KeyID {
+			if q.access.Console { // without a grant, as granted has it
+				return nil
+			}
+			return &q.access.Key
+		}),
 		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
 }
 

@@ -44,6 +44,25 @@ func scanWebhookEntry(row pgx.CollectableRow) (e WebhookEntry, err error) {
 	return e, err
 }
 
+// AuthorizedCompany is a company of the organization, and whether a destination hears of it.
+type AuthorizedCompany struct {
+	ID         domain.CompanyID
+	Reference  string
+	Authorized bool
+}
+
+const findAuthorized = `SELECT c.company_id, c.reference, coalesce(a.enabled, false)
+	FROM (SELECT company_id, reference FROM companies WHERE shard = $1 AND organization_id = $2 AND reference > $4 ORDER BY reference LIMIT $5) c
+	LEFT JOIN LATERAL (SELECT enabled FROM company_webhooks WHERE shard = $1 AND company_id = c.company_id AND webhook_id = $3 OFFSET 0) a ON true
+	ORDER BY c.reference`
+
+// AuthorizedCompanies lists up to limit companies of the organization after a reference, in the order of their references,
+// and whether more follow. The destination is one of the organization's; of the zero id nothing is authorized.
+func (s *Store) AuthorizedCompanies(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, after string, limit int) ([]AuthorizedCompany, bool, error) {
+	list, err := statement.All(ctx, s.Pool, "list authorized companies", pgx.RowToStructByPos[AuthorizedCompany], findAuthorized, o.Shard(), o, id, after, limit+1)
+	return statement.Page(list, limit, err)
+}
+
 // Delivery is one event on its way to one destination, or after its end.
 type Delivery struct {
 	ID             domain.DeliveryID

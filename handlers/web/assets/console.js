@@ -1,16 +1,25 @@
 // The console. Without this script everything works but passkeys, and times stand in UTC.
 
-const all = (selector) => document.querySelectorAll(selector);
+export const all = (selector) => document.querySelectorAll(selector);
 
 for (const time of all("time[datetime]")) {
   time.textContent = new Date(time.dateTime).toLocaleString(document.documentElement.lang, {dateStyle: "medium", timeStyle: "short"});
 }
 
-const show = (selector, shown) => {
+export const show = (selector, shown) => {
   for (const element of all(selector)) {
     element.hidden = !shown;
   }
 };
+
+// What is shown once can be copied where the browser lets a page do so.
+for (const button of navigator.clipboard ? all("[data-copy]") : []) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(document.querySelector(button.dataset.copy).textContent);
+    show("[data-copied]", true);
+  });
+}
 
 const post = (address, body) =>
   fetch(address, {

@@ -2,6 +2,8 @@
 // what leaves is its SHA-256, in one request for each comparison. The words are
 // in the page: this script only chooses among them.
 
+import { newHasher } from "./hash.js";
+
 const main = document.querySelector("main");
 const { kind, publicId, ask: askAddress, worker: workerAddress, locale } = main.dataset;
 const maxFile = Number(main.dataset.maxFile);
@@ -15,60 +17,11 @@ const template = (id) => document.querySelector(`#${id}`).content.cloneNode(true
 
 // What belongs to an older turn than this one is dropped.
 let turn = 0;
-let worker = null;
-let busy = false;
-
-function startWorker() {
-  worker?.terminate();
-  const mine = new Worker(workerAddress, { type: "module" });
-  mine.onerror = () => lost(mine);
-  worker = mine;
-  busy = false;
-}
-
-// lost has the next file hashed by another worker.
-function lost(mine) {
-  if (worker === mine) {
-    worker = null;
-  }
-}
-
-// sha256 calls progress with the bytes read so far. One file at a time.
-function sha256(file, progress) {
-  if (busy || worker === null) {
-    startWorker();
-  }
-  const mine = worker;
-  busy = true;
-  return new Promise((resolve, reject) => {
-    mine.onmessage = ({ data }) => {
-      if (worker !== mine) {
-        return; // stopped, with this message already under way
-      }
-      if (data.read !== undefined) {
-        progress(data.read);
-        return;
-      }
-      busy = false;
-      if (data.sha256 !== undefined) {
-        resolve(data.sha256);
-      } else {
-        reject(new Error(data.error === "NotReadableError" || data.error === "NotFoundError" ? "unreadable" : "cannot-hash"));
-      }
-    };
-    mine.onerror = () => {
-      lost(mine);
-      reject(new Error("cannot-hash"));
-    };
-    mine.postMessage(file);
-  });
-}
+const hasher = newHasher(workerAddress);
 
 function stop() {
   turn++;
-  if (busy) {
-    startWorker();
-  }
+  hasher.stop();
 }
 
 // show puts a panel in place of the former one, in the title too. The focus follows only where it
@@ -312,7 +265,7 @@ async function check(file) {
   show(panel);
   let hash;
   try {
-    hash = await sha256(file, (read) => {
+    hash = await hasher.sha256(file, (read) => {
       bar.value = read / file.size;
       percent.textContent = format.format(read / file.size);
     });
@@ -380,6 +333,5 @@ addEventListener("pageshow", (event) => {
   }
 });
 
-startWorker();
 document.querySelector("#needs-script").hidden = true;
 document.querySelector("#drop").hidden = false;

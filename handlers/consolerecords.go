@@ -1,0 +1,287 @@
+package handlers
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// recordsConsole are the pages of records.
+func (s *server) recordsConsole(both func(method, path string, handle handler, p policy)) {
+	see := policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.IntegrityRead}
+	revoke := policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.IntegrityRevoke}
+	both(get, "/records", s.recordsPage, see)
+	both(get, "/records/{publicId}", s.recordPage, see)
+	both(get, "/records/{publicId}/evidence", s.evidenceFile, see)
+	both(get, "/records/{publicId}/revoke", s.revokePage, revoke)
+	revoke.body = bodyLongForm
+	both(post, "/records/{publicId}/revoke", s.revokeByHand, revoke)
+}
+
+// Rows of a page, and of companies to choose from.
+const (
+	recordRows      = 50
+	choiceCompanies = 100
+)
+
+// recordsPage shows what was searched for, or else the records of a company.
+func (s *server) recordsPage(r *http.Request) (any, error) {
+	shown := web.Records{Console: s.frameOf(r, "records"), Find: strings.TrimSpace(r.URL.Query().Get("find")), MaxFile: web.MaxFile}
+	if shown.Find != "" {
+		return s.foundPage(r, shown)
+	}
+	return s.recordsOfCompanyPage(r, shown)
+}
+
+// foundPage shows the records that a text names: one by its public id or its link, or those of a hash, or else those whose
+// document has the text as its reference. A single one is shown itself.
+func (s *server) foundPage(r *http.Request, shown web.Records) (any, error) {
+	ctx, access := r.Context(), callOf(r).access
+	after, _ := domain.ParseID[domain.RecordID](r.URL.Query().Get("after"))
+	var found []domain.Record
+	var more bool
+	shown.Whole = true
+	if id, ok := namedPublicID(shown.Find); ok {
+		record, err := s.Store.Record(ctx, access, id)
+		if refused := refusal(err); err != nil && (refused == nil || refused.Code != domain.RecordNotFound) {
+			return nil, err
+		}
+		if err == nil {
+			found = []domain.Record{record}
+		}
+	}
+	var err error
+	if sum, ok := domain.ParseSHA256(shown.Find); ok && len(found) == 0 {
+		if found, more, err = s.Store.Search(ctx, access, sum, after, recordRows); err != nil {
+			return nil, err
+		}
+	}
+	if len(found) == 0 && domain.ValidReference(shown.Find) {
+		if found, more, shown.Whole, err = s.Store.Referenced(ctx, access, shown.Find, after, recordRows); err != nil {
+			return nil, err
+		}
+	}
+	if len(found) == 1 && after.IsZero() {
+		return onward(r, "/records/"+found[0].PublicID.String()), nil
+	}
+	shown.Records = each(found, viewRow)
+	if more {
+		shown.Older = s.consoleQuery(r, url.Values{"find": {shown.Find}, "after": {found[len(found)-1].ID.String()}})
+	}
+	return consolePageOf(s.site.Records(shown))
+}
+
+// namedPublicID finds the public id of a link, or one that stands alone.
+func namedPublicID(text string) (id domain.PublicID, ok bool) {
+	for _, part := range strings.FieldsFunc(text, func(c rune) bool { return c == '/' || c == '?' || c == '#' }) {
+		if id, ok = domain.ParsePublicID(part); ok {
+			break
+		}
+	}
+	return id, ok
+}
+
+// consoleQuery is the address of the page with another query.
+func (s *server) consoleQuery(r *http.Request, q url.Values) string {
+	return r.URL.EscapedPath() + "?" + q.Encode()
+}
+
+func viewRow(record domain.Record) web.RecordRow {
+	return web.RecordRow{
+		PublicID: record.PublicID.String(), Company: record.CompanyReference, Source: record.Source, Document: record.DocumentReference,
+		Version: record.Version, Status: string(record.Status), ReceivedAt: record.ReceivedAt,
+	}
+}
+
+// recordFilters are the parameters of the API's list that the page has fields for.
+func recordFilters() []string {
+	return []string{"companyReference", "source", "documentReference", "status", "receivedFrom", "receivedTo"}
+}
+
+// recordsOfCompanyPage lists the records of a company: of the one that was chosen, or else of the first.
+func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, error) {
+	q, c := r.URL.Query(), callOf(r)
+	companies, _, err := s.Store.Companies(r.Context(), c.access, true, "", "", choiceCompanies)
+	if err != nil {
+		return nil, err
+	}
+	shown.Companies = each(companies, func(c domain.Company) string { return c.Reference })
+	shown.Filter = map[string]string{}
+	for _, name := range recordFilters() {
+		shown.Filter[name] = strings.TrimSpace(q.Get(name))
+	}
+	if shown.Filter["companyReference"] == "" {
+		if len(companies) == 0 {
+			return consolePageOf(s.site.Records(shown))
+		}
+		shown.Filter["companyReference"] = shown.Companies[0]
+	}
+	asked := url.Values{"limit": {strconv.Itoa(recordRows)}}
+	for name, value := range shown.Filter {
+		if value != "" {
+			asked.Set(name, value)
+		}
+	}
+	fromDay(asked, "receivedFrom", 0)
+	fromDay(asked, "receivedTo", 1) // the day that is named, too
+	if after := q.Get("after"); after != "" {
+		asked.Set("after", after)
+	}
+	records, next, err := s.recordsOfCompany(r, &parameters{values: asked})
+	if refused := refusal(err); refused != nil && refused.Code == domain.CompanyNotAuthorized {
+		err = invalidField("/companyReference", codeUnknownValue, refused.Message)
+	}
+	problem, status, err := s.problem(r, err)
+	if err != nil {
+		return nil, err
+	}
+	shown.Problem, shown.Records = problem, each(records, viewRow)
+	if next != nil {
+		shown.Older = s.consoleQuery(r, older(shown.Filter, *next))
+	}
+	resp, err := consolePageOf(s.site.Records(shown))
+	resp.status = status
+	return resp, err
+}
+
+// older are the parameters of the page that follows.
+func older(filter map[string]string, after string) url.Values {
+	q := url.Values{"after": {after}}
+	for name, value := range filter {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// fromDay replaces a date by the moment at which it begins in UTC, plus some days. What is no date stays, and is refused as no
+// time.
+func fromDay(q url.Values, name string, later int) {
+	if at, err := time.Parse(time.DateOnly, q.Get(name)); err == nil {
+		q.Set(name, at.AddDate(0, 0, later).Format(time.RFC3339))
+	}
+}
+
+// recordPage shows a record with the versions of its document.
+func (s *server) recordPage(r *http.Request) (any, error) {
+	ctx, access := r.Context(), callOf(r).access
+	record, err := s.Store.Record(ctx, access, publicID(variable(r, "publicId")))
+	if err != nil {
+		return nil, err
+	}
+	before, _ := parsePlace(r.URL.Query().Get("before"))
+	versions, err := s.Store.Records(ctx, access, query.RecordQuestion{
+		Company: record.CompanyReference, Source: record.Source, Document: record.DocumentReference, Before: before, Limit: recordRows,
+	})
+	if err != nil {
+		return nil, err
+	}
+	shown := s.viewRecordPage(r, "record", record)
+	shown.Versions = each(versions.Entries, viewRow)
+	if versions.Next != nil {
+		shown.Older = s.consoleQuery(r, url.Values{"before": {strconv.FormatInt(*versions.Next, 10)}})
+	}
+	return consolePageOf(s.site.Record(shown))
+}
+
+func (s *server) viewRecordPage(r *http.Request, name string, record domain.Record) web.RecordPage {
+	generated, _ := parseInstant(record.GeneratedAt) // it was read as one
+	return web.RecordPage{
+		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256, SizeBytes: record.SizeBytes, MimeType: record.MimeType, GeneratedAt: generated,
+		PreviousVersion: record.PreviousVersion, SupersededBy: record.SupersededByVersion, RevokedAt: record.RevokedAt,
+		MayRevoke: callOf(r).session.Role.Allows(domain.IntegrityRevoke), MaxReason: maxReason,
+	}
+}
+
+// evidenceFile is the private export as the API answers it, to be saved.
+func (s *server) evidenceFile(r *http.Request) (any, error) {
+	answer, err := s.evidence(r)
+	if err != nil {
+		return nil, err
+	}
+	id := publicID(variable(r, "publicId"))
+	return withHeader(answer.(response), "Content-Disposition", `attachment; filename="integrity-evidence-`+id.String()+`.json"`), nil
+}
+
+// revokePage asks for the reason, and says what a revocation does.
+func (s *server) revokePage(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	return s.showRevocation(r, "", nil)
+}
+
+// showRevocation shows the page, of a record that is not revoked yet, also after what was typed was refused.
+func (s *server) showRevocation(r *http.Request, reason string, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	record, err := s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId")))
+	if err != nil {
+		return nil, err
+	}
+	if record.RevokedAt != nil {
+		return onward(r, "/records/"+record.PublicID.String()), nil
+	}
+	shown := s.viewRecordPage(r, "revoke", record)
+	shown.Reason, shown.Problem = reason, problem
+	resp, err := consolePageOf(s.site.Revoke(shown))
+	resp.status = status
+	return resp, err
+}
+
+// revokeByHand revokes a record for good.
+func (s *server) revokeByHand(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	revoked := domain.Revoke{PublicID: publicID(variable(r, "publicId"))}
+	reason := textOf(form(r), "reason")
+	err := decode(asJSON(r, map[string]any{"reason": reason}), func(o *strictjson.Object) { revoked.Reason = readReason(o) })
+	if err == nil {
+		_, err = s.revokeRecord(r.Context(), callOf(r), revoked)
+	}
+	if err != nil {
+		return s.showRevocation(r, reason, err)
+	}
+	return onward(r, "/records/"+revoked.PublicID.String()), nil
+}
+
+// textOf is what was typed into a field, with lines as they were typed: a form sends CRLF.
+func textOf(form url.Values, name string) string {
+	return strings.TrimSpace(strings.ReplaceAll(form.Get(name), "\r\n", "\n"))
+}
+
+// problem is what a page says of what was typed and refused, with the page's status; neither where nothing was. Any other
+// error is not one that typing otherwise would mend, and is returned.
+func (s *server) problem(r *http.Request, err error) (web.Problem, int, error) {
+	if err == nil {
+		return web.Problem{}, 0, nil
+	}
+	refused := refusal(err)
+	unmendable := []domain.Code{domain.NotFound, domain.RecordNotFound, domain.RoleRequired, domain.TemporarilyUnavailable, domain.Internal}
+	if refused == nil || slices.Contains(unmendable, refused.Code) {
+		return web.Problem{}, 0, err
+	}
+	code := s.codes[refused.Code]
+	p := web.Problem{Fields: map[string]bool{}}
+	for _, f := range refused.Fields {
+		name, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
+		p.Fields[name] = true
+	}
+	if len(p.Fields) == 0 {
+		text := code.Text[language(r)]
+		p.Text = text.Cause + " " + text.Remedy
+	}
+	return p, code.Status, nil
+}

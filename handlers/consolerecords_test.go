@@ -1,0 +1,105 @@
+package handlers_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+)
+
+const recordsPath = "/en/console/records"
+
+// A member finds every record of the organization, whatever the grants of keys, by what names it, and no other
+// organization's; and revokes one for good, with a recent proof and where the role allows it.
+func TestConsoleRecords(t *testing.T) {
+	s := openConsole(t)
+	must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer})
+	p, viewer := s.signedIn(s.org.Email), s.signedIn("ana@example.com")
+	p.visit(recordsPath).says(http.StatusOK, "Search", "No record matches")
+	register := func(key string, d body) string {
+		return s.send(http.MethodPost, integrity+"/records", key, d).is(http.StatusCreated)["publicId"].(string)
+	}
+	first := register(s.org.Secret, declaration("d-1", 1, "one"))
+	second := register(s.org.Secret, declaration("d-1", 2, "two"))
+	company := s.Company(t, s.org, "company-2")
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
+	ungranted := register(s.org.Secret, declaration("d-2", 1, "other").with(body{"companyReference": "company-2", "source": "erp"}))
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
+	other := s.Organization(t, 1, domain.InternalPlan)
+	theirs := register(other.Secret, declaration("d-9", 1, "theirs"))
+
+	find := func(text string) answer { return viewer.visit(recordsPath + "?find=" + url.QueryEscape(text)) }
+	for text, id := range map[string]string{
+		first: first, baseURL + "/integrity/" + second + "?sha256=x": second, " " + strings.ToUpper(hash("two")) + " ": second, "d-1": second, "d-2": ungranted,
+		baseURL + "/en/integrity/" + ungranted + "#top": ungranted,
+	} {
+		find(text).leads(recordsPath + "/" + id)
+	}
+	for _, text := range []string{theirs, hash("theirs"), "d-9", hash("nothing"), "?", "<script>", strings.Repeat("x", 2000)} {
+		find(text).says(http.StatusOK, "No record of the organization has it")
+	}
+	third := register(s.org.Secret, declaration("d-1", 1, "one").with(body{"source": "erp"}))
+	if page := find(hash("one")).says(http.StatusOK, first, third, "superseded", "current"); contains(page.body, second) {
+		t.Error("a search shows a record of another hash")
+	}
+	find("d-1").says(http.StatusOK, second, third)
+
+	list := func(query string) answer { return viewer.visit(recordsPath + "?" + query) }
+	if page := list("companyReference=company-1&status=superseded").says(http.StatusOK, first); contains(page.body, third) {
+		t.Error("the filter of the status is not kept")
+	}
+	today := s.Now().UTC().Format(time.DateOnly)
+	list("companyReference=company-1&source=erp&receivedFrom="+today+"&receivedTo="+today).says(http.StatusOK, third)
+	list("companyReference=company-2").says(http.StatusOK, ungranted)
+	for query, words := range map[string]string{
+		"companyReference=company-9": "no company with this reference", "companyReference=company-1&documentReference=d-1": "With a document it is required",
+		"companyReference=company-1&source=-": `value="-"`, "companyReference=company-1&receivedFrom=soon": "a date such as",
+		"companyReference=company-1&receivedFrom=2026-11-03&receivedTo=2026-11-01": "not before the first one",
+	} {
+		if a := list(query); a.status < 400 || a.status >= 500 || !contains(a.body, words) || !contains(a.body, `role="alert"`) {
+			t.Errorf("%s: %d %s", query, a.status, a.body)
+		}
+	}
+
+	page := recordsPath + "/" + first
+	if shown := viewer.visit(page).says(http.StatusOK, hash("one"), "Version 2", second, "superseded", "by version 2"); contains(shown.body, page+"/revoke") {
+		t.Error("a viewer is offered a revocation")
+	}
+	s.hold()
+	a := viewer.visit(page + "/evidence")
+	equal(t, "evidence", string(a.body), string(s.get(integrity+"/records/"+first+"/evidence").body))
+	equal(t, "its name", a.header.Get("Content-Disposition"), `attachment; filename="integrity-evidence-`+first+`.json"`)
+
+	reserved := s.reserved("reserved", 1)
+	for _, path := range []string{"", "/evidence", "/revoke"} {
+		for _, id := range []string{theirs, "x", reserved} {
+			p.visit(recordsPath + "/" + id + path).says(http.StatusNotFound)
+		}
+	}
+	p.press(recordsPath + "/" + theirs + "/revoke").says(http.StatusNotFound)
+	viewer.visit(page + "/revoke").says(http.StatusForbidden)
+	viewer.press(page + "/revoke").says(http.StatusForbidden)
+
+	p.visit(page+"/revoke").says(http.StatusOK, "What will happen", "cannot be undone")
+	p.press(page+"/revoke", "reason", strings.Repeat("ü", 501)).says(http.StatusUnprocessableEntity, "at most 500 characters", "üüü")
+	s.skew.Add(int64(5*time.Minute + time.Second))
+	prove := "/en/console/prove?to=" + url.QueryEscape(page+"/revoke")
+	p.visit(page + "/revoke").leads(prove)
+	p.do(http.MethodPost, page+"/revoke", nil, "Referer", baseURL+page+"/revoke").leads(prove)
+	equal(t, "before a proof", s.get(integrity + "/records/" + first).is(http.StatusOK)["status"], "superseded")
+	p.press("/en/console/sign-in", "email", s.org.Email)
+	p.press(s.mailed(), "organization", s.org.ID.String()).leads("/en/console")
+	p.press(page+"/revoke", "reason", "two\r\nlines").leads(page)
+	p.press(page + "/revoke").leads(page)
+	p.visit(page + "/revoke").leads(page)
+	p.visit(page).says(http.StatusOK, "revoked")
+	equal(t, "after it", s.get(integrity + "/records/" + first).is(http.StatusOK)["status"], "revoked")
+	p.press(recordsPath + "/" + ungranted + "/revoke").leads(recordsPath + "/" + ungranted)
+	if n := s.texts("two\nlines"); n != 1 {
+		t.Errorf("%d reasons", n)
+	}
+	s.Audit(t)
+}

@@ -1,0 +1,413 @@
+package handlers
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/web"
+	"integrityledger/projections"
+	"integrityledger/projections/query"
+)
+
+// webhooksConsole are the pages of webhook destinations.
+func (s *server) webhooksConsole(both func(method, path string, handle handler, p policy)) {
+	see := policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.IntegrityAdmin}
+	act, send := see, see
+	act.body, send.body, send.queues = bodyLongForm, bodyLongForm, true
+	both(get, "/webhooks", s.webhooksPage, see)
+	both(post, "/webhooks", s.createWebhookByHand, act)
+	both(get, "/webhooks/new", s.newWebhookPage, see)
+	both(get, "/webhooks/{webhookId}", s.webhookPage, see)
+	both(post, "/webhooks/{webhookId}", s.changeWebhook, act)
+	both(post, "/webhooks/{webhookId}/companies", s.authorizeWebhook, act)
+	both(post, "/webhooks/{webhookId}/enabled", s.enableWebhook, act)
+	both(get, "/webhooks/{webhookId}/rotate", s.confirmation("webhook-rotate"), see)
+	both(post, "/webhooks/{webhookId}/rotate", s.rotateSecretByHand, act)
+	both(get, "/webhooks/{webhookId}/delete", s.confirmation("webhook-delete"), see)
+	both(post, "/webhooks/{webhookId}/delete", s.deleteWebhookByHand, act)
+	both(post, "/webhooks/{webhookId}/test", s.testWebhookByHand, send)
+	both(get, "/webhooks/{webhookId}/replay", s.replayPage, see)
+	both(post, "/webhooks/{webhookId}/replay", s.replayByHand, send)
+	both(post, "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver", s.redeliverByHand, send)
+}
+
+// asJSON is the request as the API would get it: with these members in its body, and no query. So what is typed into a page
+// is judged where what programs send is.
+func asJSON(r *http.Request, members map[string]any) *http.Request {
+	c := callOf(r)
+	c.body, _ = json.Marshal(members) // texts, numbers and lists of these
+	bare, plain := *r.URL, *r
+	bare.RawQuery, plain.URL = "", &bare
+	return &plain
+}
+
+// number is a number for asJSON. Any other text stays one, and is refused.
+func number(text string) any {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	return text
+}
+
+func viewDestination(e query.WebhookEntry, now time.Time) web.Webhook {
+	v := web.Webhook{
+		ID: e.ID.String(), URL: e.URL.Body, Active: e.Status == domain.WebhookActive, FailingSince: e.FailingSince, Companies: e.Companies, CreatedAt: e.CreatedAt,
+		Types: each(e.Types.Types(), func(t domain.EventType) string { return string(t) }),
+	}
+	if e.Description != nil {
+		v.Description = e.Description.Body
+	}
+	if e.DisabledReason != nil {
+		v.Reason = string(*e.DisabledReason)
+	}
+	if e.PreviousUntil != nil && e.PreviousUntil.After(now) {
+		v.PreviousUntil = e.PreviousUntil
+	}
+	return v
+}
+
+// webhooksPage lists the destinations.
+func (s *server) webhooksPage(r *http.Request) (any, error) {
+	c := callOf(r)
+	list, err := s.Store.Webhooks(r.Context(), c.access.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Webhooks(web.Webhooks{
+		Console: s.frameOf(r, "webhooks"), Most: domain.MaxWebhooks,
+		Webhooks: each(list, func(e query.WebhookEntry) web.Webhook { return viewDestination(e, c.start) }),
+	}))
+}
+
+func webhookTypes() []string {
+	return each(domain.WebhookTypes(), func(t domain.EventType) string { return string(t) })
+}
+
+func (s *server) newWebhookPage(r *http.Request) (any, error) {
+	return s.showNewWebhook(r, web.WebhookForm{Types: webhookTypes()}, nil, nil)
+}
+
+// showNewWebhook shows the form, also after what was typed into it was refused.
+func (s *server) showNewWebhook(r *http.Request, typed web.WebhookForm, companies []string, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	list, more, err := s.Store.AuthorizedCompanies(r.Context(), callOf(r).access.Organization, domain.WebhookID{}, "", choiceCompanies)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.NewWebhook{Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more, MaxDescription: maxWebhookDescription}
+	shown.Form.Problem = problem
+	shown.Companies = each(list, func(c query.AuthorizedCompany) web.AuthorizedCompany {
+		return web.AuthorizedCompany{ID: c.ID.String(), Reference: c.Reference, Authorized: slices.Contains(companies, c.ID.String())}
+	})
+	resp, err := consolePageOf(s.site.NewWebhook(shown))
+	resp.status = status
+	return resp, err
+}
+
+func readWebhookForm(values url.Values) web.WebhookForm {
+	return web.WebhookForm{URL: textOf(values, "url"), Description: textOf(values, "description"), Types: append([]string{}, values["types"]...)}
+}
+
+func webhookMembers(f web.WebhookForm) map[string]any {
+	return map[string]any{"url": f.URL, "description": f.Description, "types": f.Types}
+}
+
+// createWebhookByHand adds a destination, authorizes it for companies, and shows its secret in this answer only.
+func (s *server) createWebhookByHand(r *http.Request) (any, error) {
+	values := form(r)
+	typed, chosen := readWebhookForm(values), values["company"]
+	added, err := s.addWebhook(asJSON(r, webhookMembers(typed)))
+	if err != nil {
+		return s.showNewWebhook(r, typed, chosen, err)
+	}
+	id, _ := domain.ParseID[domain.WebhookID](added.ID)
+	shown := s.shownSecret(r, added.ID, added.Secret)
+	var commands []domain.Command
+	for _, company := range chosen[:min(len(chosen), choiceCompanies)] {
+		companyID, _ := domain.ParseID[domain.CompanyID](company) // a malformed one is answered as an unknown one
+		commands = append(commands, &domain.SetWebhookAccess{Origin: origin(r), Company: companyID, Webhook: id, Enabled: true})
+	}
+	if len(commands) > 0 {
+		// The destination is there, and its secret is shown nowhere else.
+		shown.Unauthorized = s.execute(r.Context(), commands...) != nil
+	}
+	return consolePageOf(s.site.WebhookSecret(shown))
+}
+
+func (s *server) shownSecret(r *http.Request, id, secret string) web.WebhookSecret {
+	shown := web.WebhookSecret{Console: s.frameOf(r, "webhook-secret"), ID: id, Secret: secret}
+	shown.Console.Path = destinationPath(id)
+	return shown
+}
+
+// destinationPath is the page of a destination in Spanish. What answers a form is shown at a path that has no page.
+func destinationPath(id string) string { return web.ConsoleRoot + "/webhooks/" + id }
+
+const deliveryRows = 25
+
+// webhookPage shows a destination with its companies and deliveries.
+func (s *server) webhookPage(r *http.Request) (any, error) { return s.showWebhook(r, nil, nil) }
+
+// showWebhook shows it, also after something was refused; typed is what was to be changed.
+func (s *server) showWebhook(r *http.Request, typed *web.WebhookForm, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	ctx, c, id, q := r.Context(), callOf(r), webhookID(r), r.URL.Query()
+	entry, err := s.Store.Webhook(ctx, c.access.Organization, id)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.WebhookPage{
+		Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, c.start), Known: webhookTypes(), MaxDescription: maxWebhookDescription,
+		MostAuthorized: domain.MaxWebhooksPerCompany,
+	}
+	shown.Console.Path = destinationPath(id.String())
+	shown.Form = web.WebhookForm{URL: shown.Webhook.URL, Description: shown.Webhook.Description, Types: shown.Webhook.Types}
+	if typed != nil {
+		shown.Form = *typed
+	}
+	shown.Form.Problem = problem
+	companies, more, err := s.Store.AuthorizedCompanies(ctx, c.access.Organization, id, validReference(q.Get("company")), choiceCompanies)
+	if err != nil {
+		return nil, err
+	}
+	shown.After = validReference(q.Get("company"))
+	shown.Companies = each(companies, func(c query.AuthorizedCompany) web.AuthorizedCompany {
+		return web.AuthorizedCompany{ID: c.ID.String(), Reference: c.Reference, Authorized: c.Authorized}
+	})
+	if more {
+		shown.MoreCompanies = s.webhookQuery(r, url.Values{"company": {companies[len(companies)-1].Reference}})
+	}
+	if err := s.showDeliveries(r, &shown); err != nil {
+		return nil, err
+	}
+	resp, err := consolePageOf(s.site.Webhook(shown))
+	resp.status = status
+	return resp, err
+}
+
+// webhookQuery is the address of the destination's page with a query, also of one that answers a form.
+func (s *server) webhookQuery(r *http.Request, q url.Values) string {
+	return web.Path(language(r), destinationPath(webhookID(r).String())) + "?" + q.Encode()
+}
+
+// validReference is a text if it can be a reference, and none otherwise.
+func validReference(text string) string {
+	if !domain.ValidReference(text) {
+		return ""
+	}
+	return text
+}
+
+// showDeliveries adds a page of the deliveries, newest first.
+func (s *server) showDeliveries(r *http.Request, shown *web.WebhookPage) error {
+	q := r.URL.Query()
+	after, _ := domain.ParseID[domain.DeliveryID](q.Get("after"))
+	status := projections.DeliveryStatus(q.Get("status"))
+	if status.Code() < 0 {
+		status = ""
+	}
+	list, more, err := s.Store.Deliveries(r.Context(), callOf(r).access.Organization, webhookID(r), status, after, deliveryRows)
+	if err != nil {
+		return err
+	}
+	shown.Status = string(status)
+	shown.Statuses = each(projections.DeliveryStatuses(), func(s projections.DeliveryStatus) string { return string(s) })
+	shown.Deliveries = each(list, func(d query.Delivery) web.Delivery {
+		return web.Delivery{
+			ID: d.ID.String(), Type: string(d.Type), Sequence: d.Sequence, Status: string(d.Status), Attempts: d.Attempts, CreatedAt: d.CreatedAt,
+			NextAttemptAt: d.NextAttemptAt, AttemptedAt: d.AttemptedAt, ResponseStatus: d.ResponseStatus, Reason: d.Reason,
+		}
+	})
+	if more {
+		next := url.Values{"after": {list[len(list)-1].ID.String()}}
+		if status != "" {
+			next.Set("status", string(status))
+		}
+		shown.OlderDeliveries = s.webhookQuery(r, next) + "#deliveries"
+	}
+	return nil
+}
+
+// toWebhook leads back to the destination's page.
+func toWebhook(r *http.Request, part string) response {
+	return onward(r, "/webhooks/"+webhookID(r).String()+part)
+}
+
+// changeWebhook changes address, description and types.
+func (s *server) changeWebhook(r *http.Request) (any, error) {
+	typed := readWebhookForm(form(r))
+	if _, err := s.updateWebhook(asJSON(r, webhookMembers(typed))); err != nil {
+		return s.showWebhook(r, &typed, err)
+	}
+	return toWebhook(r, ""), nil
+}
+
+// enableWebhook enables a destination or disables it.
+func (s *server) enableWebhook(r *http.Request) (any, error) {
+	if _, err := s.updateWebhook(asJSON(r, map[string]any{"enabled": form(r).Get("enabled") == "true"})); err != nil {
+		return s.showWebhook(r, nil, err)
+	}
+	return toWebhook(r, ""), nil
+}
+
+// authorizeWebhook authorizes a destination for those companies of the page that are ticked, and for no others of the page.
+func (s *server) authorizeWebhook(r *http.Request) (any, error) {
+	values, c, id := form(r), callOf(r), webhookID(r)
+	if _, err := s.Store.Webhook(r.Context(), c.access.Organization, id); err != nil {
+		return nil, err
+	}
+	after := validReference(values.Get("after"))
+	companies, _, err := s.Store.AuthorizedCompanies(r.Context(), c.access.Organization, id, after, choiceCompanies)
+	if err != nil {
+		return nil, err
+	}
+	var commands []domain.Command
+	for _, company := range companies {
+		shown, ticked := slices.Contains(values["shown"], company.ID.String()), slices.Contains(values["company"], company.ID.String())
+		if shown && ticked != company.Authorized {
+			commands = append(commands, &domain.SetWebhookAccess{Origin: origin(r), Company: company.ID, Webhook: id, Enabled: ticked})
+		}
+	}
+	if len(commands) > 0 {
+		if err := s.execute(r.Context(), commands...); err != nil {
+			return s.showWebhook(r, nil, err)
+		}
+	}
+	back := "#companies"
+	if after != "" {
+		back = "?" + url.Values{"company": {after}}.Encode() + back
+	}
+	return toWebhook(r, back), nil
+}
+
+// confirmation says what an act on a destination does, before it is done.
+func (s *server) confirmation(name string) handler {
+	return func(r *http.Request) (any, error) {
+		c := callOf(r)
+		entry, err := s.Store.Webhook(r.Context(), c.access.Organization, webhookID(r))
+		if err != nil {
+			return nil, err
+		}
+		return consolePageOf(s.site.WebhookConfirmation(web.WebhookPage{Console: s.frameOf(r, name), Webhook: viewDestination(entry, c.start), Overlaps: overlaps()}))
+	}
+}
+
+// overlaps are for how many hours the previous secret may go on signing, the usual time first.
+func overlaps() []int {
+	hours := func(d time.Duration) int { return int(d / time.Hour) }
+	return []int{hours(domain.DefaultSecretOverlap), 0, 1, hours(domain.MaxSecretOverlap)}
+}
+
+// rotateSecretByHand shows the new secret in this answer only.
+func (s *server) rotateSecretByHand(r *http.Request) (any, error) {
+	hours, err := strconv.Atoi(form(r).Get("hours"))
+	if err != nil || !slices.Contains(overlaps(), hours) {
+		hours = overlaps()[0]
+	}
+	rotated, err := s.rotated(asJSON(r, map[string]any{"overlapSeconds": hours * int(time.Hour/time.Second)}))
+	if err != nil {
+		return s.showWebhook(r, nil, err)
+	}
+	return consolePageOf(s.site.WebhookSecret(s.shownSecret(r, rotated.ID, rotated.Secret)))
+}
+
+func (s *server) deleteWebhookByHand(r *http.Request) (any, error) {
+	if _, err := s.deleteWebhook(r); err != nil {
+		return nil, err
+	}
+	return onward(r, "/webhooks"), nil
+}
+
+func (s *server) testWebhookByHand(r *http.Request) (any, error) {
+	return s.sentByHand(r, s.testWebhook)
+}
+
+// redeliverByHand asks for a delivery again; which destination it is of, the delivery itself says.
+func (s *server) redeliverByHand(r *http.Request) (any, error) {
+	return s.sentByHand(r, s.redeliver)
+}
+
+// sentByHand does what the API does and leads back to the deliveries.
+func (s *server) sentByHand(r *http.Request, send handler) (any, error) {
+	if _, err := send(asJSON(r, map[string]any{})); err != nil {
+		return s.showWebhook(r, nil, err)
+	}
+	return toWebhook(r, "#deliveries"), nil
+}
+
+// replayMembers are the range that was typed; a field that is empty is not there.
+func replayMembers(values url.Values, dryRun bool) (members map[string]any, typed map[string]string) {
+	members, typed = map[string]any{"dryRun": dryRun}, map[string]string{}
+	for _, name := range []string{"fromSequence", "toSequence", "companyReference"} {
+		typed[name] = textOf(values, name)
+		switch {
+		case typed[name] == "":
+		case name == "companyReference":
+			members[name] = typed[name]
+		default:
+			members[name] = number(typed[name])
+		}
+	}
+	return members, typed
+}
+
+// replayPage asks for a range, and counts what the destination has missed of one that was asked for.
+func (s *server) replayPage(r *http.Request) (any, error) {
+	values := r.URL.Query()
+	if !values.Has("fromSequence") {
+		return s.showReplay(r, url.Values{"fromSequence": {"1"}}, nil, nil)
+	}
+	members, _ := replayMembers(values, true)
+	counted, err := s.replayed(asJSON(r, members))
+	return s.showReplay(r, values, &counted.Count, err)
+}
+
+// showReplay shows the page, with a count unless count is nil.
+func (s *server) showReplay(r *http.Request, values url.Values, count *int, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	c := callOf(r)
+	entry, err := s.Store.Webhook(r.Context(), c.access.Organization, webhookID(r))
+	if err != nil {
+		return nil, err
+	}
+	_, typed := replayMembers(values, true)
+	shown := web.Replay{Console: s.frameOf(r, "replay"), Webhook: viewDestination(entry, c.start), Typed: typed, Problem: problem, Most: query.MaxReplay}
+	if refused == nil && count != nil {
+		shown.Counted, shown.Count = true, *count
+	}
+	resp, err := consolePageOf(s.site.Replay(shown))
+	resp.status = status
+	return resp, err
+}
+
+// replayByHand queues what was counted, and leads to the count of the rest where there is more.
+func (s *server) replayByHand(r *http.Request) (any, error) {
+	values := form(r)
+	members, typed := replayMembers(values, false)
+	replayed, err := s.replayed(asJSON(r, members))
+	if err != nil {
+		return s.showReplay(r, values, nil, err)
+	}
+	if _, err := s.queued(r, nil, nil); err != nil {
+		return nil, err
+	}
+	if replayed.NextSequence == nil {
+		return toWebhook(r, "#deliveries"), nil
+	}
+	rest := url.Values{"fromSequence": {strconv.FormatInt(*replayed.NextSequence, 10)}, "toSequence": {typed["toSequence"]}, "companyReference": {typed["companyReference"]}}
+	return toWebhook(r, "/replay?"+rest.Encode()), nil
+}

@@ -1,0 +1,99 @@
+// The search for a file: it is hashed here, and the search is for its SHA-256. Without this script a hash can be pasted.
+
+import { all, show } from "./console.js";
+import { newHasher } from "./hash.js";
+
+const drop = document.querySelector("[data-hash]");
+const bar = drop.querySelector("progress");
+const input = drop.querySelector("input");
+const hasher = newHasher(drop.dataset.worker);
+
+const refuse = (name) => {
+  show("[data-progress]", false);
+  for (const reason of all("[data-refused]")) {
+    reason.hidden = reason.dataset.refused !== name;
+  }
+};
+
+let turn = 0; // what belongs to an older one is dropped
+
+const find = async (files) => {
+  const mine = ++turn;
+  hasher.stop();
+  refuse();
+  if (files.length !== 1) {
+    refuse("one-file");
+    return;
+  }
+  const [file] = files;
+  if (file.size > Number(drop.dataset.maxFile)) {
+    refuse("too-large");
+    return;
+  }
+  bar.value = 0;
+  show("[data-progress]", true);
+  try {
+    const hash = await hasher.sha256(file, (read) => {
+      bar.value = read / file.size;
+    });
+    if (mine === turn) {
+      location.assign(`${drop.dataset.hash}?find=${hash}`);
+    }
+  } catch (error) {
+    if (mine === turn) {
+      refuse(error.message);
+    }
+  }
+};
+
+input.addEventListener("change", () => {
+  const files = [...input.files];
+  input.value = ""; // so that the same file can be chosen again
+  if (files.length > 0) {
+    find(files);
+  }
+});
+
+drop.querySelector("[data-cancel]").addEventListener("click", () => {
+  turn++;
+  hasher.stop();
+  refuse();
+});
+
+// A file may be dropped anywhere: the browser would otherwise open it in place of the page.
+const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
+let over = 0;
+addEventListener("dragenter", (event) => {
+  if (carriesFiles(event)) {
+    over++;
+    drop.parentElement.classList.add("dragging");
+  }
+});
+addEventListener("dragleave", (event) => {
+  if (carriesFiles(event) && --over === 0) {
+    drop.parentElement.classList.remove("dragging");
+  }
+});
+addEventListener("dragover", (event) => {
+  if (carriesFiles(event)) {
+    event.preventDefault();
+    event.dataTransfer.dropEffect = "copy";
+  }
+});
+addEventListener("drop", (event) => {
+  if (carriesFiles(event)) {
+    event.preventDefault();
+    over = 0;
+    drop.parentElement.classList.remove("dragging");
+    find([...event.dataTransfer.files]);
+  }
+});
+
+// A page that comes back from the browser's memory has finished with its file.
+addEventListener("pageshow", (event) => {
+  if (event.persisted) {
+    refuse();
+  }
+});
+
+drop.hidden = false;

@@ -1,0 +1,147 @@
+package web
+
+import (
+	"slices"
+	"time"
+)
+
+// Webhook is a destination.
+type Webhook struct {
+	ID, URL, Description string // the address is empty once erased
+	Types                []string
+	Active               bool
+	Reason               string     // why the service has disabled it; empty where it has not
+	FailingSince         *time.Time // nothing but failures since then
+	PreviousUntil        *time.Time // the previous secret signs too until then
+	Companies            int        // that it is authorized for
+	CreatedAt            time.Time
+}
+
+// Webhooks is the list of destinations.
+type Webhooks struct {
+	Console  Console
+	Webhooks []Webhook
+	Most     int
+}
+
+// Webhooks renders it.
+func (s *Site) Webhooks(p Webhooks) ([]byte, error) {
+	return render(s.console, "webhooks.html", struct {
+		consoleFrame
+		Webhooks
+	}{s.consoleFrame(p.Console), p})
+}
+
+// WebhookForm is what can be typed about a destination.
+type WebhookForm struct {
+	URL, Description string
+	Types            []string
+	Problem          Problem
+}
+
+// Ticked reports whether a type is chosen.
+func (f WebhookForm) Ticked(kind string) bool { return slices.Contains(f.Types, kind) }
+
+// AuthorizedCompany is a company that a destination may hear of.
+type AuthorizedCompany struct {
+	ID, Reference string
+	Authorized    bool
+}
+
+// NewWebhook is the form of a new destination.
+type NewWebhook struct {
+	Console        Console
+	Form           WebhookForm
+	Known          []string // types
+	Companies      []AuthorizedCompany
+	More           bool // companies, which can be authorized later
+	MaxDescription int
+}
+
+// NewWebhook renders it.
+func (s *Site) NewWebhook(p NewWebhook) ([]byte, error) {
+	return render(s.console, "webhook-new.html", struct {
+		consoleFrame
+		NewWebhook
+	}{s.consoleFrame(p.Console), p})
+}
+
+// WebhookSecret shows a signing secret, once.
+type WebhookSecret struct {
+	Console      Console
+	ID, Secret   string
+	Unauthorized bool // not every company that was chosen could be authorized
+}
+
+// WebhookSecret renders it.
+func (s *Site) WebhookSecret(p WebhookSecret) ([]byte, error) {
+	return render(s.console, "webhook-secret.html", struct {
+		consoleFrame
+		WebhookSecret
+	}{s.consoleFrame(p.Console), p})
+}
+
+// WebhookPage is a destination with its companies and deliveries.
+type WebhookPage struct {
+	Console         Console
+	Webhook         Webhook
+	Form            WebhookForm
+	Known           []string // types
+	MaxDescription  int
+	Companies       []AuthorizedCompany
+	After           string // the reference before the first of Companies
+	MoreCompanies   string // address of the page with the others
+	MostAuthorized  int    // destinations of a company
+	Deliveries      []Delivery
+	Status          string // the filter
+	Statuses        []string
+	OlderDeliveries string
+	Overlaps        []int // hours, of a confirmation
+}
+
+// Delivery is an event on its way to the destination, or after its end.
+type Delivery struct {
+	ID, Type       string
+	Sequence       int64 // 0 of a test
+	Status         string
+	Attempts       int
+	CreatedAt      time.Time
+	AttemptedAt    *time.Time
+	NextAttemptAt  *time.Time
+	ResponseStatus *int
+	Reason         string
+}
+
+// Webhook renders it.
+func (s *Site) Webhook(p WebhookPage) ([]byte, error) { return s.webhookPage("webhook.html", p) }
+
+// WebhookConfirmation renders the page that asks before the act which is its name.
+func (s *Site) WebhookConfirmation(p WebhookPage) ([]byte, error) {
+	return s.webhookPage(p.Console.Name+".html", p)
+}
+
+func (s *Site) webhookPage(name string, p WebhookPage) ([]byte, error) {
+	return render(s.console, name, struct {
+		consoleFrame
+		WebhookPage
+	}{s.consoleFrame(p.Console), p})
+}
+
+// Replay is the page on which what a destination has missed is counted, then queued.
+type Replay struct {
+	Console Console
+	Webhook Webhook
+	Typed   map[string]string // by the name of the API's member
+	Problem Problem
+	Counted bool
+	Count   int // of what is missing, once it is counted
+	Most    int // of one replay
+}
+
+// Replay renders it.
+func (s *Site) Replay(p Replay) ([]byte, error) {
+	return render(s.console, "replay.html", struct {
+		consoleFrame
+		Replay
+	}{s.consoleFrame(p.Console), p})
+}
