@@ -26,8 +26,14 @@ type consoleService struct {
 
 func openConsole(t *testing.T) *consoleService {
 	t.Helper()
+	return openConsoleWith(t, options{})
+}
+
+func openConsoleWith(t *testing.T, o options) *consoleService {
+	t.Helper()
 	c := &consoleService{mails: make(chan queue.Mail, 16)}
-	c.service = open(t, options{config: func(config *handlers.Config) { config.LinkMailer = c.mailer(t, config) }})
+	o.config = func(config *handlers.Config) { config.LinkMailer = c.mailer(t, config) }
+	c.service = open(t, o)
 	return c
 }
 
@@ -262,62 +268,6 @@ func TestInvitation(t *testing.T) {
 	closed := s.second(options{config: func(c *handlers.Config) { c.NoInvitations = true }})
 	if a := closed.visit(page, "", ""); a.status != http.StatusNotFound || contains(a.body, "cannot be used") {
 		t.Errorf("without invitations: %d %s", a.status, a.body)
-	}
-	s.Audit(t)
-}
-
-// Who manages members invites, changes and ends them; others see nothing of them. What only an owner may, an admin may not.
-func TestMembersInTheConsole(t *testing.T) {
-	s := openConsole(t)
-	add := func(email string, role domain.Role) domain.Member {
-		return must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: role}).Outcome
-	}
-	admin, viewer := add("admin@example.com", domain.Admin), add("viewer@example.com", domain.Viewer)
-	owner, manager := s.signedIn(s.org.Email), s.signedIn(admin.Email)
-	reader := s.signedIn(viewer.Email)
-	const members = "/en/console/members"
-	if page := reader.visit("/en/console").says(http.StatusOK); contains(page.body, members) {
-		t.Error("a viewer is led to the members")
-	}
-	reader.visit(members).says(http.StatusForbidden)
-	reader.press(members+"/invite", "email", "x@example.com", "role", "owner").says(http.StatusForbidden)
-	if page := reader.visit("/en/console/history").says(http.StatusOK, admin.ID.String()); contains(page.body, admin.Email) {
-		t.Error("a viewer sees the addresses of others")
-	}
-
-	invitation := regexp.MustCompile(`/en/console/invitation/in_[0-9A-Za-z_]+`)
-	shown := owner.press(members+"/invite", "email", "new@example.com", "role", "analyst").says(http.StatusOK, "Invitation for", "new@example.com", "hand this link over")
-	if again := owner.visit(members).says(http.StatusOK, "new@example.com", "invited"); invitation.Match(again.body) {
-		t.Error("an invitation is shown twice")
-	}
-	guest := s.guest()
-	guest.press(string(invitation.Find(shown.body))).leads("/en/console")
-	guest.visit("/en/console").says(http.StatusOK, "new@example.com", "analyst")
-	owner.press(members+"/invite", "email", "nobody", "role", "viewer").says(http.StatusUnprocessableEntity, "must be an address", `value="nobody"`)
-	owner.press(members+"/invite", "email", "x@example.com", "role", "king").says(http.StatusUnprocessableEntity, "must be one of")
-	manager.press(members+"/invite", "email", "x@example.com", "role", "owner").says(http.StatusForbidden, "Only an owner")
-
-	path := members + "/" + viewer.ID.String()
-	manager.press(path+"/role", "role", "reviewer").leads(members)
-	reader.visit("/en/console").leads("/en/console/sign-in")
-	manager.press(path + "/disable").leads(members)
-	manager.press(path + "/enable").leads(members)
-	manager.press(path+"/role", "role", "king").says(http.StatusNotFound)
-	manager.press(path + "/end").leads(members)
-	manager.press(path+"/enable").says(http.StatusConflict, "ended for good")
-	mine := members + "/" + s.org.Key.Member.String()
-	manager.press(mine+"/role", "role", "viewer").says(http.StatusForbidden, "Only an owner")
-	owner.press(mine+"/end").says(http.StatusConflict, "last active owner")
-	other := s.Organization(t, 1, domain.InternalPlan)
-	owner.press(members + "/" + other.Key.Member.String() + "/end").says(http.StatusNotFound)
-	owner.press(members + "/usr_x/end").says(http.StatusNotFound)
-
-	s.skew.Add(int64(6 * time.Minute))
-	owner.press(members + "/" + admin.ID.String() + "/end").leads("/en/console/prove?to=%2Fen%2Fconsole")
-	if got := s.Events(t, s.org.ID.Shard()); !slices.ContainsFunc(got, func(e domain.Event) bool {
-		return e.Type == domain.InvitationMade && e.Actor == s.org.Key.Member.String()
-	}) {
-		t.Error("the invitation is not the member's")
 	}
 	s.Audit(t)
 }

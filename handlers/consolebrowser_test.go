@@ -7,6 +7,7 @@ import (
 	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
+	"integrityledger/domain"
 	"integrityledger/handlers"
 	"integrityledger/projections/queue"
 )
@@ -23,6 +24,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	config.LinkMailer = box.mailer(t, &config)
 	w.use(handlers.New(config))
 	w.registered("a", 1, "one")
+	viewer := must(w.service, &domain.AddMember{Origin: w.org.Operator(), Email: "viewer@example.com", Role: domain.Viewer}).Outcome
 	axe := axeScript(t)
 	for prefix, words := range map[string]struct{ scheme, title, mine string }{
 		"":    {"light", "Resumen", "portátil"},
@@ -84,6 +86,20 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("key")
 		p.open(prefix + "/console/companies")
 		looks("companies")
+		p.click(`th[scope="row"] a`)
+		on("member")
+		looks("member")
+		p.open(prefix + "/console/members/" + viewer.ID.String())
+		looks("viewer")
+		p.click(`a[href$="/disable"]`)
+		on("member-disable")
+		looks("member-disable")
+		p.click("main form button")
+		on("member")
+		p.click(`form[action$="/enable"] button`)
+		p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="member"] a[href$="/disable"]`)))
+		p.open(prefix + "/console/plan")
+		looks("plan")
 		p.open(prefix + "/console/records")
 		looks("records")
 		p.choose(file(t, "a.txt", "one"))

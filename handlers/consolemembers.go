@@ -5,20 +5,47 @@ import (
 	"slices"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
 )
 
-// membersShown is how many memberships a page of them shows.
-const membersShown = 200
+// membersShown is how many memberships a page of them shows, and keysNamed how many keys of one are named.
+const (
+	membersShown = 100
+	keysNamed    = 20
+)
+
+// membersConsole are the pages of the organization's members.
+func (s *server) membersConsole(both func(method, path string, handle handler, p policy)) {
+	manage := policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.OrganizationAdmin}
+	act := manage
+	act.body = bodyForm
+	both(get, "/members", s.members, manage)
+	if !s.NoInvitations {
+		both(post, "/members", s.inviteByForm, act)
+		both(post, "/members/{memberId}/invite", s.inviteAgain, act)
+	}
+	both(get, "/members/{memberId}", s.memberPage, manage)
+	both(post, "/members/{memberId}/role", s.changeRole, act)
+	both(post, "/members/{memberId}/enable", s.changeStatus(domain.MemberActive), act)
+	for step, status := range map[string]domain.MemberStatus{"disable": domain.MemberDisabled, "end": domain.MemberEnded} {
+		both(get, "/members/{memberId}/"+step, s.confirmStatus(step), manage)
+		both(post, "/members/{memberId}/"+step, s.changeStatus(status), act)
+	}
+}
 
 // members shows the memberships of the organization, to those who manage them.
 func (s *server) members(r *http.Request) (any, error) { return s.showMembers(r, web.Members{}, nil) }
 
-// showMembers shows them after an act, which was refused where there is an error.
+// showMembers shows them after an invitation, which was refused where there is an error.
 func (s *server) showMembers(r *http.Request, shown web.Members, failed error) (response, error) {
-	refused := refusal(failed)
-	if failed != nil && (refused == nil || refused.Code == domain.TemporarilyUnavailable) {
-		return response{}, failed
+	status, refused := http.StatusOK, refusal(failed)
+	if failed != nil {
+		if shown.Refused, status = refusedWord(refused); status == 0 {
+			return response{}, failed
+		}
+		shown.Until = callOf(r).start.Add(refused.RetryAfter)
 	}
 	c := callOf(r)
 	after, _ := domain.ParseID[domain.MemberID](r.URL.Query().Get("after"))
@@ -26,77 +53,214 @@ func (s *server) showMembers(r *http.Request, shown web.Members, failed error) (
 	if err != nil {
 		return response{}, err
 	}
-	shown.Console, shown.Roles = s.frameOf(r, "members"), domain.Roles()
-	shown.All = each(all, func(m domain.Member) web.Member {
-		view := web.Member{
-			ID: m.ID.String(), Email: m.Email, Role: m.Role, Status: string(m.Status), Since: m.CreatedAt, Own: m.ID == c.session.Member,
-			Managed: m.Status != domain.MemberEnded && (m.Role != domain.Owner || c.session.Role == domain.Owner),
-		}
-		if m.Status == domain.MemberInvited {
-			view.InvitedUntil = m.InvitedUntil
-		}
-		return view
-	})
-	if c.session.Role != domain.Owner {
-		shown.Roles = slices.DeleteFunc(shown.Roles, func(role domain.Role) bool { return role == domain.Owner })
+	shown.Console, shown.Roles, shown.Invites = s.frameOf(r, "members"), s.rolesToGive(c), !s.NoInvitations
+	shown.All = each(all, func(m domain.Member) web.Member { return viewMember(c, m) })
+	list := web.Path(shown.Console.Language, web.ConsoleRoot+"/members")
+	if !after.IsZero() {
+		shown.First = list
 	}
 	if more {
-		shown.Next = web.Path(language(r), web.ConsoleRoot+"/members") + "?after=" + all[len(all)-1].ID.String()
-	}
-	status := http.StatusOK
-	if refused != nil {
-		code := s.codes[refused.Code]
-		status, shown.Failed, shown.Detail = code.Status, code.Text[shown.Console.Language].Title, refused.Message
-		if len(refused.Fields) > 0 {
-			shown.Detail = refused.Fields[0].Message
-		}
+		shown.Next = list + "?after=" + all[len(all)-1].ID.String()
 	}
 	resp, err := consolePageOf(s.site.Members(shown))
-	resp.status = status
-	return resp, err
+	return afterForm(resp, status, refused), err
 }
 
-// inviteByConsole invites an address. Where no mail can be sent, the page shows the link, and nothing shows it again.
-func (s *server) inviteByConsole(r *http.Request) (any, error) {
-	if err := s.recentlyProved(r); err != nil {
+// refusedWord is the word for why an invitation or a change was refused, with its status; 0 for what is no fault of the
+// form.
+func refusedWord(refused *domain.Error) (word string, status int) {
+	switch {
+	case refused == nil:
+		return "", 0
+	case refused.Code == domain.InvalidData && refused.Fields[0].Pointer == "/email":
+		return "Address", http.StatusUnprocessableEntity
+	case refused.Code == domain.InvalidData:
+		return "Role", http.StatusUnprocessableEntity
+	case refused.Code == domain.InvalidState:
+		return "State", http.StatusConflict
+	case refused.Code == domain.RateLimited:
+		return "Wait", http.StatusTooManyRequests
+	}
+	return "", 0
+}
+
+// afterForm gives the page of a form that was refused the status and the code of that.
+func afterForm(resp response, status int, refused *domain.Error) response {
+	if resp.status = status; refused != nil {
+		resp.code = refused.Code
+	}
+	return resp
+}
+
+// rolesToGive are those that the person may give to others.
+func (s *server) rolesToGive(c *call) []domain.Role {
+	return slices.DeleteFunc(domain.Roles(), func(role domain.Role) bool { return role == domain.Owner && c.session.Role != domain.Owner })
+}
+
+func viewMember(c *call, m domain.Member) web.Member {
+	view := web.Member{ID: m.ID.String(), Email: m.Email, Role: m.Role, Status: m.Status, Since: m.CreatedAt, Own: m.ID == c.session.Member}
+	if m.Status == domain.MemberInvited {
+		view.InvitedUntil, view.Expired = m.InvitedUntil, !c.start.Before(*m.InvitedUntil)
+	}
+	return view
+}
+
+// ownerProved asks for a recent proof of identity where an owner is made, changed or ended.
+func (s *server) ownerProved(r *http.Request, roles ...domain.Role) error {
+	if !slices.Contains(roles, domain.Owner) {
+		return nil
+	}
+	return s.recentlyProved(r)
+}
+
+// inviteByForm invites an address. Where no mail can be sent, the page shows the link, and nothing shows it again.
+func (s *server) inviteByForm(r *http.Request) (any, error) {
+	typed := form(r)
+	invite := domain.InviteMember{Origin: origin(r), Email: typed.Get("email"), Role: domain.Role(typed.Get("role"))}
+	if err := s.ownerProved(r, invite.Role); err != nil {
 		return nil, err
 	}
-	typed := form(r)
-	var seal *domain.SecretKey
-	if s.MailsInvitations {
-		seal = s.SecretKey
+	command, code, err := s.invite(r.Context(), invite)
+	if err != nil {
+		return s.showMembers(r, web.Members{Typed: invite.Email, Chosen: invite.Role}, err)
 	}
-	command, code := domain.NewInviteMember(domain.InviteMember{Origin: origin(r), Email: typed.Get("email"), Role: domain.Role(typed.Get("role"))}, seal)
-	if err := s.execute(r.Context(), command); err != nil {
-		return s.showMembers(r, web.Members{Typed: typed.Get("email")}, err)
+	return s.showInvited(r, command, code)
+}
+
+// inviteAgain renews the invitation of a member who has not joined.
+func (s *server) inviteAgain(r *http.Request) (any, error) {
+	m, err := s.memberOfPath(r)
+	if err != nil {
+		return nil, err
 	}
+	if err := s.ownerProved(r, m.Role); err != nil {
+		return nil, err
+	}
+	command, code, err := s.invite(r.Context(), domain.InviteMember{Origin: origin(r), Email: m.Email, Role: m.Role})
+	if err != nil {
+		return s.showMember(r, m, err)
+	}
+	return s.showInvited(r, command, code)
+}
+
+// showInvited shows the members after an invitation, with its link where it is not mailed.
+func (s *server) showInvited(r *http.Request, command *domain.InviteMember, code string) (any, error) {
 	shown := web.Members{Invited: command.Outcome.Email}
-	if seal == nil {
+	if code != "" {
 		shown.Link = InvitationURL(consoleURL(s.BaseURL), language(r), code)
 	}
 	return s.showMembers(r, shown, nil)
 }
 
-// changeByConsole changes the membership that the path names.
-func (s *server) changeByConsole(change func(r *http.Request, c *domain.ChangeMember)) handler {
+func (s *server) memberOfPath(r *http.Request) (domain.Member, error) {
+	return s.Store.Member(r.Context(), callOf(r).session.Organization, memberID(r))
+}
+
+func (s *server) memberPage(r *http.Request) (any, error) {
+	m, err := s.memberOfPath(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.showMember(r, m, nil)
+}
+
+// showMember shows a member and what the person may change of it, after a change that was refused where there is an
+// error.
+func (s *server) showMember(r *http.Request, m domain.Member, failed error) (response, error) {
+	c, status, refused := callOf(r), http.StatusOK, refusal(failed)
+	shown := web.MemberPage{Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role, Invites: !s.NoInvitations && m.Email != ""}
+	if failed != nil {
+		if shown.Refused, status = refusedWord(refused); status == 0 {
+			return response{}, failed
+		}
+		shown.Until = c.start.Add(refused.RetryAfter)
+	}
+	shown.Console.Path = web.ConsoleRoot + "/members/" + m.ID.String()
+	var err error
+	if shown.ByOwners, shown.LastOwner, err = s.unchangeable(r, m); err != nil {
+		return response{}, err
+	}
+	if !shown.LastOwner && !shown.ByOwners && m.Status != domain.MemberEnded {
+		shown.Roles = s.rolesToGive(c)
+	}
+	resp, err := consolePageOf(s.site.MemberPage(shown))
+	return afterForm(resp, status, refused), err
+}
+
+// unchangeable reports why the person cannot change an owner: being none, or because it is the last active one.
+func (s *server) unchangeable(r *http.Request, m domain.Member) (byOwners, last bool, err error) {
+	if m.Role != domain.Owner || m.Status != domain.MemberActive {
+		return m.Role == domain.Owner && callOf(r).session.Role != domain.Owner, false, nil
+	}
+	beside, err := s.Store.HasOwnerBeside(r.Context(), m.Organization, m.ID)
+	return callOf(r).session.Role != domain.Owner, !beside, err
+}
+
+func (s *server) changeRole(r *http.Request) (any, error) {
+	role := domain.Role(form(r).Get("role"))
+	if !slices.Contains(domain.Roles(), role) {
+		return nil, domain.InvalidMember("/role", strictjson.CodeFormat, roleRule)
+	}
+	return s.changeByForm(r, &domain.ChangeMember{Origin: origin(r), Role: &role}, role)
+}
+
+// changeStatus disables, enables or ends the member of the path.
+func (s *server) changeStatus(status domain.MemberStatus) handler {
 	return func(r *http.Request) (any, error) {
-		if err := s.recentlyProved(r); err != nil {
-			return nil, err
-		}
-		command := &domain.ChangeMember{Origin: origin(r), Member: memberID(r)}
-		change(r, command)
-		if command.Member.IsZero() || command.Role != nil && !slices.Contains(domain.Roles(), *command.Role) { // which would name a member by an address
-			return nil, domain.Refuse(domain.NotFound, "This organization has no such member.")
-		}
-		if err := s.execute(r.Context(), command); err != nil {
-			return s.showMembers(r, web.Members{}, err)
-		}
-		return onward(r, "/members"), nil
+		return s.changeByForm(r, &domain.ChangeMember{Origin: origin(r), Status: &status})
 	}
 }
 
-func setStatus(status domain.MemberStatus) func(*http.Request, *domain.ChangeMember) {
-	return func(_ *http.Request, c *domain.ChangeMember) { c.Status = &status }
+// changeByForm changes the member of the path, perhaps to another role.
+func (s *server) changeByForm(r *http.Request, command *domain.ChangeMember, roles ...domain.Role) (any, error) {
+	m, err := s.memberOfPath(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.ownerProved(r, append(roles, m.Role)...); err != nil {
+		return nil, err
+	}
+	command.Member = m.ID
+	if err := s.execute(r.Context(), command); err != nil {
+		return s.showMember(r, m, err)
+	}
+	return onward(r, "/members/"+m.ID.String()), nil
 }
 
-func setRole(r *http.Request, c *domain.ChangeMember) { c.Role = new(domain.Role(form(r).Get("role"))) }
+// confirmStatus says what a change of the status of the member of the path stops, before it is done; the page of a member
+// who cannot be changed says why. An owner's asks for the proof here, so that the act that follows is not interrupted.
+func (s *server) confirmStatus(step string) handler {
+	return func(r *http.Request) (any, error) {
+		c := callOf(r)
+		m, err := s.memberOfPath(r)
+		if err != nil {
+			return nil, err
+		}
+		if byOwners, last, err := s.unchangeable(r, m); err != nil || byOwners || last || m.Status == domain.MemberEnded {
+			return onward(r, "/members/"+m.ID.String()), err
+		}
+		if err := s.ownerProved(r, m.Role); err != nil {
+			return nil, err
+		}
+		keys, more, err := s.Store.KeysOfMember(r.Context(), m.Organization, m.ID, c.start, keysNamed)
+		if err != nil {
+			return nil, err
+		}
+		sessions, err := s.Store.SessionsOf(r.Context(), m.Organization, m.ID, c.start)
+		if err != nil {
+			return nil, err
+		}
+		name := "member-" + step
+		if m.Status == domain.MemberInvited {
+			name = "member-withdraw"
+		}
+		shown := web.MemberStep{Console: s.frameOf(r, name), Step: step, Member: viewMember(c, m), More: more, Sessions: len(sessions)}
+		shown.Keys = each(keys, func(k query.UsedKey) string {
+			if k.Name != nil {
+				return *k.Name
+			}
+			return k.ID.String()
+		})
+		return consolePageOf(s.site.MemberStep(shown))
+	}
+}

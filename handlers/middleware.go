@@ -44,6 +44,7 @@ type call struct {
 	over       []func()       // when the handler has returned
 	challenged bool           // a refusal tells where to get a token
 	session    *query.Session // of the console; nil elsewhere
+	cutOff     bool           // the answer ends before its end
 	meter      strictjson.Meter
 }
 
@@ -114,6 +115,9 @@ func (s *server) serve(rt route) http.Handler {
 		endSpan(span, o)
 		if s.Observe != nil {
 			s.Observe(o)
+		}
+		if c.cutOff {
+			panic(http.ErrAbortHandler)
 		}
 	})
 }

@@ -22,16 +22,19 @@ func (s *server) organization(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	month, err := s.Store.MonthlyLimits(r.Context(), c.access, domain.PeriodOf(c.start))
+	months, err := s.Store.MonthlyLimits(r.Context(), c.access, domain.PeriodOf(c.start))
+	if err != nil {
+		return nil, err
+	}
 	view := func(u domain.Usage) wire.MonthlyLimit {
 		return wire.MonthlyLimit{Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
 	}
 	return wire.FullOrganization{
 		Organization: wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan}, CreatedAt: evidence.FormatTime(o.CreatedAt),
 		Limits: wire.OrganizationLimits{
-			Versions: view(month.Versions), Requests: view(month.Requests), Registrations: view(month.Registrations), WebhookAttempts: view(month.WebhookAttempts),
+			Versions: view(months[0].Versions), Requests: view(months[0].Requests), Registrations: view(months[0].Registrations), WebhookAttempts: view(months[0].WebhookAttempts),
 		},
-	}, err
+	}, nil
 }
 
 // ViewAPIKey shows a key as the administration of an organization does, never with its secret.
@@ -203,9 +206,10 @@ func (s *server) listMembers(r *http.Request) (any, error) {
 }
 
 func readRole(o *strictjson.Object) domain.Role {
-	return domain.Role(o.Match("role", strictjson.Required, func(text string) bool { return slices.Contains(domain.Roles(), domain.Role(text)) },
-		"must be owner, admin, reviewer, analyst or viewer"))
+	return domain.Role(o.Match("role", strictjson.Required, func(text string) bool { return slices.Contains(domain.Roles(), domain.Role(text)) }, roleRule))
 }
+
+const roleRule = "must be owner, admin, reviewer, analyst or viewer"
 
 func readInvitation(o *strictjson.Object) domain.InviteMember {
 	return domain.InviteMember{Email: o.Match("email", strictjson.Required, domain.ValidEmail, domain.EmailRule), Role: readRole(o)}
@@ -227,18 +231,28 @@ func InvitationURL(baseURL string, language evidence.Language, code string) stri
 // inviteMember mails an invitation, or where no mail can be sent answers with its link, which is shown nowhere else.
 func (s *server) inviteMember(ctx context.Context, c *call, invite domain.InviteMember) (any, error) {
 	invite.Origin = c.origin()
+	command, code, err := s.invite(ctx, invite)
+	if err != nil {
+		return nil, err
+	}
+	v := wire.InvitedMember{FullMember: ViewMember(command.Outcome), Renewed: command.Renewed, Mailed: code == ""}
+	if !v.Mailed {
+		v.InvitationURLs = new(InvitationURLs(s.BaseURL, code))
+	}
+	return response{status: createdStatus(v.Renewed), data: v}, nil
+}
+
+// invite invites an address. The code of the link is empty where it is mailed.
+func (s *server) invite(ctx context.Context, invite domain.InviteMember) (command *domain.InviteMember, code string, err error) {
 	var seal *domain.SecretKey
 	if s.MailsInvitations {
 		seal = s.SecretKey
 	}
-	command, code := domain.NewInviteMember(invite, seal)
-	return s.done(ctx, command, func() any {
-		v := wire.InvitedMember{FullMember: ViewMember(command.Outcome), Renewed: command.Renewed, Mailed: seal != nil}
-		if !v.Mailed {
-			v.InvitationURLs = new(InvitationURLs(s.BaseURL, code))
-		}
-		return response{status: createdStatus(v.Renewed), data: v}
-	})
+	command, code = domain.NewInviteMember(invite, seal)
+	if seal != nil {
+		code = ""
+	}
+	return command, code, s.execute(ctx, command)
 }
 
 func memberID(r *http.Request) domain.MemberID {

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"mime"
 	"net/http"
@@ -31,9 +32,10 @@ type response struct {
 	epoch       *int64 // meta.epoch, of the feed
 	failure     *wire.Failure
 	raw         []byte
-	contentType string // of raw; empty means JSON
-	empty       bool   // no body at all
-	cache       string // Cache-Control; empty means the route's default
+	pieces      iter.Seq2[[]byte, error] // in the place of raw, where the answer is long: read while it is written
+	contentType string                   // of raw or pieces; empty means JSON
+	empty       bool                     // no body at all
+	cache       string                   // Cache-Control; empty means the route's default
 	header      http.Header
 	code        domain.Code // of a failure, for the log
 }
@@ -133,7 +135,7 @@ const maxPooled = 16 << 10
 // write is the only function that writes an answer. It returns the bytes of the body.
 func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp response) int {
 	body := resp.raw
-	if body == nil && !resp.empty && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
+	if body == nil && resp.pieces == nil && !resp.empty && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
 		meta := wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}
 		if data, ok := resp.data.(wire.Appender); ok {
 			room := answers.Get().(*[]byte)
@@ -167,12 +169,42 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	if body != nil {
 		h["Content-Type"], h["Content-Length"] = values[2:3:3], values[3:4:4]
 	}
+	if resp.pieces != nil {
+		h["Content-Type"] = values[2:3:3]
+	}
 	w.WriteHeader(resp.status)
+	if resp.pieces != nil && r.Method != http.MethodHead {
+		return s.writePieces(w, r, c, resp.pieces)
+	}
 	if r.Method == http.MethodHead || body == nil {
 		return 0
 	}
 	n, _ := w.Write(body) // a caller that has gone away gets nothing
 	return n
+}
+
+// writePieces writes a long answer; each piece has its own time. One that cannot be finished is cut off, so that nobody
+// takes what has arrived for the whole.
+func (s *server) writePieces(w http.ResponseWriter, r *http.Request, c *call, pieces iter.Seq2[[]byte, error]) (written int) {
+	control := http.NewResponseController(w)
+	err := contain(func() error {
+		for piece, err := range pieces {
+			if err != nil {
+				return err
+			}
+			_ = control.SetWriteDeadline(time.Now().Add(requestTimeout + answerTime)) // a connection that is gone shows when the piece is written
+			n, err := w.Write(piece)
+			if written += n; err != nil {
+				return fmt.Errorf("write a piece: %w", err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.Log.WarnContext(r.Context(), "an answer was cut off", "requestId", c.requestID, "error", err)
+		c.cutOff = true
+	}
+	return written
 }
 
 // each shows every item of a list; an empty list is [], never null.

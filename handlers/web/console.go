@@ -12,7 +12,7 @@ import (
 const ConsoleRoot = "/console"
 
 // consolePages are those of the navigation, in its order. A page that is not listed is not there.
-var consolePages = []string{"", "records", "companies", "keys", "webhooks", "members", "history", "security"}
+var consolePages = []string{"", "records", "companies", "keys", "webhooks", "members", "history", "plan", "security"}
 
 // consoleScopes are what pages need that are not for every role.
 var consoleScopes = map[string]domain.Scope{
@@ -158,6 +158,9 @@ type Allowance struct {
 	Warned int    // the highest percentage that was warned of; 0: none
 }
 
+// Remaining is what is left, nil without a limit.
+func (a Allowance) Remaining() *int64 { return domain.Usage{Limit: a.Limit, Used: a.Used}.Remaining() }
+
 // Recent is a registration.
 type Recent struct {
 	PublicID string
@@ -203,34 +206,6 @@ func (s *Site) Security(p Security) ([]byte, error) {
 		consoleFrame
 		Security
 	}{s.consoleFrame(p.Console), p})
-}
-
-// Members is the page of the organization's members.
-type Members struct {
-	Console        Console
-	All            []Member
-	Roles          []domain.Role // that the person may give
-	Next           string        // address of the members after; empty: there are no others
-	Typed          string        // an address that was refused
-	Failed, Detail string        // why an act was refused, and the same in English in more words
-	Invited, Link  string        // the address that was invited just now, and its link where no mail is sent
-}
-
-// Member is one of them.
-type Member struct {
-	ID, Email, Status string // the address is empty once erased
-	Role              domain.Role
-	Since             time.Time
-	InvitedUntil      *time.Time // nil: has joined
-	Own, Managed      bool       // the person's own; one that the person may change
-}
-
-// Members renders it.
-func (s *Site) Members(m Members) ([]byte, error) {
-	return render(s.console, "members.html", struct {
-		consoleFrame
-		Members
-	}{s.consoleFrame(m.Console), m})
 }
 
 // History is a page of what has happened.

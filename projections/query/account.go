@@ -84,7 +84,14 @@ const (
 	pageOfMembers  = memberRow + `m.member_id > $3 ORDER BY m.member_id LIMIT $4`
 	findMember     = memberRow + `m.member_id = $3`
 	findInvitation = memberRow + `m.invitation_sha256 = $3`
+	ownersBeside   = `SELECT true FROM members WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`
 )
+
+// HasOwnerBeside reports whether another member than one is an active owner of the organization.
+func (s *Store) HasOwnerBeside(ctx context.Context, organization domain.OrganizationID, id domain.MemberID) (bool, error) {
+	_, found, err := statement.First(ctx, s.Pool, "find another owner", pgx.RowTo[bool], ownersBeside, organization.Shard(), organization, id)
+	return found, err
+}
 
 // UsedKey is an API key with its name, nil where it has none or the name was erased, and the minute of its last use, nil
 // for never. Serving processes write uses down once a minute.
@@ -118,6 +125,7 @@ const (
 	pageOfKeys = keyRow + ` AND k.key_id > $3 ORDER BY k.key_id LIMIT $4`
 	livingKeys = keyRow + ` AND k.key_id > $3 AND k.revoked_at IS NULL AND k.expires_at > $5 ORDER BY k.key_id LIMIT $4`
 	findKey    = keyRow + ` AND k.key_id = $3`
+	memberKeys = keyRow + ` AND k.member_id = $3 AND k.revoked_at IS NULL AND k.expires_at > $4 ORDER BY k.key_id LIMIT $5`
 	keyGrants  = `SELECT n.id, g.reference FROM unnest($2::uuid[]) AS n(id)
 		JOIN LATERAL (SELECT c.company_id, c.reference FROM grants g
 			JOIN LATERAL (SELECT company_id, reference FROM companies WHERE shard = $1 AND company_id = g.company_id OFFSET 0) c ON true
@@ -163,6 +171,13 @@ func (s *Store) GrantsAmong(ctx context.Context, organization domain.Organizatio
 		granted[pair] = true
 	}
 	return granted, err
+}
+
+// KeysOfMember lists up to limit API keys of a member that neither are revoked nor have expired, oldest first, and whether
+// more follow.
+func (s *Store) KeysOfMember(ctx context.Context, organization domain.OrganizationID, id domain.MemberID, now time.Time, limit int) ([]UsedKey, bool, error) {
+	keys, err := statement.All(ctx, s.Pool, "list the keys of a member", pgx.RowToStructByPos[UsedKey], memberKeys, organization.Shard(), organization, id, now, limit+1)
+	return statement.Page(keys, limit, err)
 }
 
 // KeyOf finds an API key of an organization, or refuses with NOT_FOUND.

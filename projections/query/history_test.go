@@ -314,7 +314,7 @@ func checkAsOf(t *testing.T, then query.AsOf, err error, sequence int64, at time
 }
 
 // TestUsageEntriesAgreeWithTheMonth compares each month's entries with the log, and their number with the month's figures, for keys that
-// may use all and some of the companies.
+// may use all and some of the companies, and for a member, who has no key and sees all.
 func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 	ctx := context.Background()
 	h := newHistory(t)
@@ -331,8 +331,13 @@ func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, access := range []domain.Access{h.owner, h.partial} {
-			mine, err := h.store.Usage(ctx, access, month)
+		member := domain.Access{Organization: h.owner.Organization, Console: true}
+		for _, access := range []domain.Access{h.owner, h.partial, member} {
+			grants := access
+			if access.Console {
+				grants = h.owner
+			}
+			mine, err := h.store.Usage(ctx, grants, month)
 			if err != nil {
 				t.Fatal(err)
 			}

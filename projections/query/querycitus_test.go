@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 )
@@ -24,7 +25,7 @@ func TestReadsAreRoutedToOneNode(t *testing.T) {
 		"target": auditAbout(auditOrder, "DESC"), "sequence_at": sequenceAt, "all_before": allBefore, "as_of": loadAsOf,
 		"records": listRecords(feedBackwards), "records_end": feedBackwards + lastRow, "document": findDocument,
 		"document_versions": listRecords(documentBackwards), "versions_end": documentBackwards + lastRow, "reserved": listReservations, "reserved_end": lastReservation,
-		"month": loadMonth, "contributors": loadContributors, "entries": loadUsageEntries,
+		"month": loadMonth(domain.Access{}), "contributors": loadContributors(domain.Access{}), "entries": loadUsageEntries,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamEvents,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
 		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,

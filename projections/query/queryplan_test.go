@@ -65,6 +65,7 @@ func TestAdministrationLooksUpKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"members": pageOfMembers, "member": findMember, "invitation": findInvitation, "keys": pageOfKeys, "living_keys": livingKeys, "key": findKey, "grants": keyGrants,
 		"grants_among": grantsAmong, "month": findMonthlyUse,
+		"owners": ownersBeside, "member_keys": memberKeys,
 		"never": "SELECT key_id FROM api_keys WHERE shard = $1 AND member_id = $2",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
@@ -138,8 +139,10 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
 		"all_before":     {allBefore, "events_shard_organization_id_sequence_key"},
 		"as_of":          {loadAsOf, "events_target"},
-		"month":          {loadMonth, "usage_pkey"},
-		"contributors":   {loadContributors, "usage_pkey"},
+		"month":          {loadMonth(domain.Access{}), "usage_pkey"},
+		"whole_month":    {loadMonth(domain.Access{Console: true}), "usage_pkey"},
+		"contributors":   {loadContributors(domain.Access{}), "usage_pkey"},
+		"all_companies":  {loadContributors(domain.Access{Console: true}), "usage_pkey"},
 		"entries":        {loadUsageEntries, "feed_pkey"},
 		"records":        {listRecords(feedBackwards), "feed_pkey"},
 		"records_end":    {feedBackwards + lastRow, "feed_pkey"},

@@ -95,29 +95,32 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 	return u, err
 }
 
-// MonthlyLimits are all the allowances of a month with what was used of them.
+// MonthlyLimits are all the allowances of a month with what was used of them. Those of a past month are the present ones:
+// which it had is not kept.
 type MonthlyLimits struct {
 	Versions, Requests, Registrations, WebhookAttempts domain.Usage
 }
 
-const findMonthlyUse = `SELECT
-		coalesce((SELECT used FROM usage WHERE shard = $1 AND organization_id = $2 AND period = $3 AND company_id = '00000000-0000-0000-0000-000000000000'), 0),
-		coalesce((SELECT used FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = $3), 0),
-		coalesce((SELECT used FROM artifact_usage WHERE shard = $1 AND organization_id = $2 AND period = $3), 0),
-		coalesce((SELECT used FROM webhook_usage WHERE shard = $1 AND organization_id = $2 AND period = $3), 0)
-	FROM organization_state WHERE shard = $1 AND organization_id = $2`
+const findMonthlyUse = `SELECT m.period,
+		coalesce((SELECT used FROM usage WHERE shard = $1 AND organization_id = $2 AND period = m.period AND company_id = '00000000-0000-0000-0000-000000000000'), 0),
+		coalesce((SELECT used FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0),
+		coalesce((SELECT used FROM artifact_usage WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0),
+		coalesce((SELECT used FROM webhook_usage WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0)
+	FROM unnest($3::integer[]) WITH ORDINALITY AS m(period, place) ORDER BY m.place`
 
-// MonthlyLimits reads a month; it takes no request of it.
-func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, period domain.Period) (MonthlyLimits, error) {
+// MonthlyLimits reads months; it takes no request of them.
+func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...domain.Period) ([]MonthlyLimits, error) {
 	plan := s.Plans.Of(a.Plan, a.Internal)
-	m := MonthlyLimits{
-		Versions: domain.Usage{Period: period, Limit: plan.VersionsPerMonth}, Requests: domain.Usage{Period: period, Limit: plan.RequestsPerMonth},
-		Registrations: domain.Usage{Period: period, Limit: plan.RegistrationsPerMonth}, WebhookAttempts: domain.Usage{Period: period, Limit: plan.WebhookAttemptsPerMonth},
-	}
-	_, _, err := statement.First(ctx, s.Pool, "read the month's use", func(row pgx.CollectableRow) (struct{}, error) {
-		return struct{}{}, row.Scan(&m.Versions.Used, &m.Requests.Used, &m.Registrations.Used, &m.WebhookAttempts.Used)
-	}, findMonthlyUse, a.Organization.Shard(), a.Organization, int32(period))
-	return m, err
+	return statement.All(ctx, s.Pool, "read the use of months", func(row pgx.CollectableRow) (MonthlyLimits, error) {
+		var p domain.Period
+		var versions, requests, registrations, attempts int64
+		err := row.Scan(&p, &versions, &requests, &registrations, &attempts)
+		return MonthlyLimits{
+			Versions: domain.Usage{Period: p, Limit: plan.VersionsPerMonth, Used: versions}, Requests: domain.Usage{Period: p, Limit: plan.RequestsPerMonth, Used: requests},
+			Registrations:   domain.Usage{Period: p, Limit: plan.RegistrationsPerMonth, Used: registrations},
+			WebhookAttempts: domain.Usage{Period: p, Limit: plan.WebhookAttemptsPerMonth, Used: attempts},
+		}, err
+	}, findMonthlyUse, a.Organization.Shard(), a.Organization, periods)
 }
 
 // errNoOrganization is a fault of the database: whoever asks has authenticated as the organization.
@@ -201,7 +204,7 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 type UsageCursor struct {
 	Through  int64 // the organization's sequence then: later entries are left out
 	Used     int64 // by the organization
-	Visible  int64 // of Used, by companies that the key might use
+	Visible  int64 // of Used, by companies that the caller might use
 	Company  domain.CompanyID
 	Sequence int64
 }
@@ -214,20 +217,22 @@ type UsageEntries struct {
 	More    bool
 }
 
-const loadMonth = `SELECT o.sequence,
-		coalesce((SELECT t.used FROM usage t WHERE t.shard = $1 AND t.organization_id = $2 AND t.period = $3
+func loadMonth(a domain.Access) string {
+	return `SELECT o.sequence,
+		coalesce((SELECT t.used FROM usage t WHERE t.shard = $1 AND t.organization_id = $2 AND t.period = $4
 			AND t.company_id = '00000000-0000-0000-0000-000000000000'), 0),
-		coalesce((SELECT sum(u.used)::bigint FROM usage u
-			JOIN grants g ON g.shard = $1 AND g.key_id = $4 AND g.company_id = u.company_id AND g.enabled
-			WHERE u.shard = $1 AND u.organization_id = $2 AND u.period = $3), 0)
+		coalesce((SELECT sum(c.used)::bigint FROM usage c` + granted(a) + `
+			WHERE c.shard = $1 AND c.organization_id = $2 AND c.period = $4 AND c.company_id > '00000000-0000-0000-0000-000000000000'), 0)
 	FROM organization_state o WHERE o.shard = $1 AND o.organization_id = $2`
+}
 
-const loadContributors = `SELECT u.company_id, c.reference, u.used
-	FROM usage u
-	JOIN grants g ON g.shard = $1 AND g.key_id = $4 AND g.company_id = u.company_id AND g.enabled
-	JOIN companies c ON c.shard = $1 AND c.company_id = u.company_id
-	WHERE u.shard = $1 AND u.organization_id = $2 AND u.period = $3 AND u.company_id >= $5
-	ORDER BY u.company_id LIMIT $6`
+func loadContributors(a domain.Access) string {
+	return `SELECT c.company_id, n.reference, c.used
+	FROM usage c` + granted(a) + `
+	JOIN companies n ON n.shard = $1 AND n.company_id = c.company_id
+	WHERE c.shard = $1 AND c.organization_id = $2 AND c.period = $4 AND c.company_id >= $5
+	ORDER BY c.company_id LIMIT $6`
+}
 
 const loadUsageEntries = `SELECT ` + feedColumns + `, n.reference
 	FROM unnest($2::uuid[], $3::bigint[], $7::text[]) WITH ORDINALITY AS n(company_id, after, reference, place)
@@ -238,7 +243,7 @@ const loadUsageEntries = `SELECT ` + feedColumns + `, n.reference
 	ORDER BY n.place, f.sequence LIMIT $5`
 
 // UsageEntries reads up to limit entries of a month behind a cursor, nil for the first page: those of companies that
-// the key may use now. An entry belongs to the month of its event's time, which is the month that was charged. It
+// the key may use now, or for a member who has signed in, of all. An entry belongs to the month of its event's time, which is the month that was charged. It
 // returns ErrBeyondHead for a cursor from a history that was longer than the present one.
 func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int) (UsageEntries, error) {
 	return scan(ctx, s, a.Organization, func(from *pgxpool.Pool) (UsageEntries, error) { return usagePage(ctx, from, a, period, after, limit) })
@@ -248,7 +253,7 @@ func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period 
 	page.Cursor, err = statement.One(ctx, from, "read the month's usage", errNoOrganization, func(row pgx.CollectableRow) (c UsageCursor, err error) {
 		err = row.Scan(&c.Through, &c.Used, &c.Visible)
 		return c, err
-	}, loadMonth, a.Organization.Shard(), a.Organization, int32(period), a.Key)
+	}, loadMonth(a), a.Organization.Shard(), a.Organization, a.Key, int32(period))
 	switch {
 	case err != nil:
 		return page, err
@@ -305,7 +310,7 @@ type contributor struct {
 // part.
 func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
 	all, err := statement.All(ctx, from, "read the companies of a month", pgx.RowToStructByPos[contributor],
-		loadContributors, a.Organization.Shard(), a.Organization, int32(period), a.Key, after.Company, entries+1)
+		loadContributors(a), a.Organization.Shard(), a.Organization, a.Key, int32(period), after.Company, entries+1)
 	whole := int64(0)
 	for i, c := range all {
 		if i > 0 {

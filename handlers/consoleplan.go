@@ -1,0 +1,166 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// What the page of the plan shows: this month and the ones before it, and entries. A piece of the file has entriesPiece.
+const (
+	monthsShown  = 12
+	entriesShown = 50
+	entriesPiece = 500
+)
+
+// planConsole are the page of the plan, and the month's entries as a file.
+func (s *server) planConsole(both func(method, path string, handle handler, p policy)) {
+	see := policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.IntegrityRead}
+	both(get, "/plan", s.plan, see)
+	both(get, "/plan/entries.csv", s.usageFile, see)
+}
+
+// monthsOf are the last months of the organization, newest first, and the one that the request names among them, or this
+// one.
+func (s *server) monthsOf(r *http.Request) (months []domain.Period, named domain.Period, err error) {
+	c := callOf(r)
+	o, err := s.Store.Organization(r.Context(), c.session.Organization)
+	if err != nil {
+		return nil, 0, err
+	}
+	named = domain.PeriodOf(c.start)
+	for p := named; len(months) == 0 || len(months) < monthsShown && p >= domain.PeriodOf(o.CreatedAt); p = p.Previous() {
+		if months = append(months, p); r.URL.Query().Get("period") == p.String() {
+			named = p
+		}
+	}
+	return months, named, nil
+}
+
+// plan shows the plan, what the month has used of it, the months before, and the entries of one.
+func (s *server) plan(r *http.Request) (any, error) {
+	ctx, c := r.Context(), callOf(r)
+	periods, period, err := s.monthsOf(r)
+	if err != nil {
+		return nil, err
+	}
+	months, err := s.Store.MonthlyLimits(ctx, c.access, periods...)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.PlanPage{Console: s.frameOf(r, "plan"), Plan: c.access.Plan, Resets: periods[0].End(), Period: period}
+	for i, m := range months {
+		uses := []web.Allowance{
+			viewUse(domain.VersionsAllowance, m.Versions), viewUse(domain.RequestsAllowance, m.Requests), viewUse(domain.RegistrationsAllowance, m.Registrations),
+			{Name: "webhookAttempts", Used: m.WebhookAttempts.Used, Limit: m.WebhookAttempts.Limit},
+		}
+		if i == 0 {
+			shown.Allowances = uses
+		}
+		shown.Months = append(shown.Months, web.Month{
+			Period: periods[i], Shown: periods[i] == period, Used: each(uses, func(a web.Allowance) int64 { return a.Used }),
+		})
+	}
+	warnings, err := s.warningsOf(ctx, c, periods[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range warnings {
+		shown.Warnings = append(shown.Warnings, web.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, At: w.ReachedAt})
+	}
+	return s.showEntries(r, shown, period)
+}
+
+// warningsOf are those of a month about every allowance.
+func (s *server) warningsOf(ctx context.Context, c *call, period domain.Period) ([]query.Warning, error) {
+	versions, err := s.Store.Usage(ctx, c.access, period)
+	if err != nil {
+		return nil, err
+	}
+	account, err := s.Store.AccountUsage(ctx, c.access, period)
+	return append(versions.Warnings, account.Warnings...), err
+}
+
+// showEntries adds a page of a month's entries. A cursor of another month, or of a longer history, leads to
+// the first page.
+func (s *server) showEntries(r *http.Request, shown web.PlanPage, period domain.Period) (any, error) {
+	c, after, asked := callOf(r), (*query.UsageCursor)(nil), newQuery(r)
+	asked.cursor("after", func(text string) bool {
+		cursor, ok := parseUsageCursor(text, period)
+		if ok {
+			after = &cursor
+		}
+		return ok
+	})
+	page, err := s.Store.UsageEntries(r.Context(), c.access, period, after, entriesShown)
+	if errors.Is(err, query.ErrBeyondHead) {
+		after = nil
+		page, err = s.Store.UsageEntries(r.Context(), c.access, period, nil, entriesShown)
+	}
+	if err != nil {
+		return nil, err
+	}
+	address := func(path string, q url.Values) string {
+		q.Set("period", period.String())
+		return web.Path(language(r), web.ConsoleRoot+path) + "?" + q.Encode()
+	}
+	shown.Used, shown.CSV = page.Cursor.Used, address("/plan/entries.csv", url.Values{})
+	shown.Entries = each(page.Entries, func(e query.FeedEvent) web.Entry {
+		return web.Entry{At: e.OccurredAt, PublicID: e.PublicID.String(), Company: e.CompanyReference, Source: e.Source, Document: e.DocumentReference, Version: e.Version}
+	})
+	if after != nil {
+		shown.First = address("/plan", url.Values{}) + "#entries"
+	}
+	if page.More {
+		shown.Next = address("/plan", url.Values{"after": {formatCursor(formatUsageCursor(period, page.Cursor))}}) + "#entries"
+	}
+	return consolePageOf(s.site.PlanPage(shown))
+}
+
+// usageFile answers a month's entries as a CSV file, of which one piece at a time is in memory.
+func (s *server) usageFile(r *http.Request) (any, error) {
+	_, period, err := s.monthsOf(r)
+	if err != nil {
+		return nil, err
+	}
+	access := callOf(r).access
+	first, err := s.Store.UsageEntries(r.Context(), access, period, nil, entriesPiece)
+	if err != nil {
+		return nil, err
+	}
+	return response{
+		pieces: s.usagePieces(context.WithoutCancel(r.Context()), access, period, first), contentType: "text/csv; charset=utf-8; header=present", cache: noStore,
+		header: http.Header{"Content-Disposition": {`attachment; filename="usage-` + period.String() + `.csv"`}},
+	}, nil
+}
+
+// usagePieces are the lines of a month's entries from its first page on. All are as of that page.
+func (s *server) usagePieces(ctx context.Context, a domain.Access, period domain.Period, page query.UsageEntries) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		piece := wire.AppendCSV(nil, "sequence", "occurredAt", "companyReference", "source", "documentReference", "version", "publicId", "eventId")
+		for {
+			for _, e := range page.Entries {
+				piece = wire.AppendCSV(piece, strconv.FormatInt(e.Sequence, 10), evidence.FormatTime(e.OccurredAt), e.CompanyReference, e.Source, e.DocumentReference,
+					strconv.Itoa(int(e.Version)), e.PublicID.String(), e.ID.String())
+			}
+			if !yield(piece, nil) || !page.More {
+				return
+			}
+			var err error
+			if page, err = s.Store.UsageEntries(ctx, a, period, &page.Cursor, entriesPiece); err != nil {
+				yield(nil, err)
+				return
+			}
+			piece = piece[:0]
+		}
+	}
+}

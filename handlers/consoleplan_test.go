@@ -1,0 +1,96 @@
+package handlers_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+)
+
+// Every member sees the plan, the months and the entries of all companies, on pages and as one file.
+func TestPlanInTheConsole(t *testing.T) {
+	s := openConsole(t)
+	const entries = 501 // more than a piece of the file has
+	items := make([]body, entries-1)
+	for i := range items {
+		items[i] = declaration(fmt.Sprintf("document-%d", i), 1, "x")
+	}
+	s.post(integrity+"/records/batch", body{"declarations": items}).is(http.StatusOK)
+	s.registered("last", 1, "y")
+	other := s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
+	reader, _ := s.added("viewer@example.com", domain.Viewer)
+
+	period := domain.PeriodOf(s.Now())
+	page := reader.visit("/en/console/plan").says(http.StatusOK, "Plan and use", "Plan: internal", "no limit", period.String(), "No warning", fmt.Sprintf("month: %d.", entries), "document-0")
+	seen, next := []string{}, regexp.MustCompile(`href="(/en/console/plan\?after=[^"#]+)#entries"`)
+	publicID := regexp.MustCompile(`/en/integrity/([0-9A-Za-z_-]+)"`)
+	for {
+		for _, match := range publicID.FindAllSubmatch(page.body, -1) {
+			seen = append(seen, string(match[1]))
+		}
+		to := next.FindSubmatch(page.body)
+		if to == nil {
+			break
+		}
+		page = reader.visit(strings.ReplaceAll(string(to[1]), "&amp;", "&")).says(http.StatusOK, "First page")
+	}
+
+	file := reader.visit("/en/console/plan/entries.csv?period=" + period.String())
+	if file.status != http.StatusOK || file.header.Get("Content-Type") != "text/csv; charset=utf-8; header=present" ||
+		file.header.Get("Content-Disposition") != `attachment; filename="usage-`+period.String()+`.csv"` {
+		t.Fatalf("%d %v", file.status, file.header)
+	}
+	lines, err := csv.NewReader(bytes.NewReader(file.body)).ReadAll()
+	check(t, err)
+	if strings.Join(lines[0], " ") != "sequence occurredAt companyReference source documentReference version publicId eventId" || bytes.Count(file.body, []byte("\r\n")) != len(lines) {
+		t.Errorf("the file begins with %v", lines[0])
+	}
+	if len(lines) != entries+1 || lines[1][2] != "company-1" || lines[1][4] != "document-0" || lines[entries][4] != "last" || lines[entries][5] != "1" {
+		t.Errorf("%d lines, from %v to %v", len(lines), lines[1], lines[len(lines)-1])
+	}
+	var filed []string
+	for _, line := range lines[1:] {
+		filed = append(filed, line[6])
+	}
+	if !slices.Equal(seen, filed) {
+		t.Errorf("the pages have %d entries, the file %d", len(seen), len(filed))
+	}
+
+	// Another organization has entries of its own only, and an unknown month or place leads to the first page of this one.
+	must(s.service, &domain.AddMember{Origin: other.Operator(), Email: "stranger@example.com", Role: domain.Viewer})
+	stranger := s.signedIn("stranger@example.com")
+	if a := stranger.visit("/en/console/plan").says(http.StatusOK, "No new version"); contains(a.body, "document-0") {
+		t.Error("another organization's entries are shown")
+	}
+	if a := stranger.visit("/en/console/plan/entries.csv"); a.status != http.StatusOK || bytes.Count(a.body, []byte("\n")) != 1 {
+		t.Errorf("%s", a.body)
+	}
+	for _, asked := range []string{"?period=2001-01", "?period=x", "?after=x", "?period=" + period.Next().String()} {
+		reader.visit("/en/console/plan"+asked).says(http.StatusOK, "document-0")
+	}
+	s.guest().visit("/en/console/plan/entries.csv").leads("/en/console/sign-in")
+
+	// The month after, this one is among those before.
+	s.skew.Add(int64(period.End().Sub(s.Now()) + 24*time.Hour))
+	reader = s.signedIn("viewer@example.com")
+	reader.visit("/en/console/plan").says(http.StatusOK, period.String(), period.Next().String(), "No new version")
+	reader.visit("/console/plan?period="+period.String()).says(http.StatusOK, "document-0", "Descargar todas en CSV")
+}
+
+// The page says what is left of each allowance, and which parts were reached.
+func TestAllowancesInTheConsole(t *testing.T) {
+	s := openConsoleWith(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 2, "requestsPerMonth": 5}}`)})
+	s.registered("a", 1, "one")
+	s.registered("b", 1, "two")
+	s.send(http.MethodGet, certificationAction+"/me", s.org.Secret, nil).is(http.StatusOK)
+	s.signedIn(s.org.Email).visit("/en/console/plan").says(http.StatusOK, "Plan: gratis", `max="2" value="2"`, "2 of 2; remaining: 0", "1 of 5; remaining: 4",
+		"New versions: 80 %", "New versions: 100 %")
+	s.signedIn(s.org.Email).visit("/en/console").says(http.StatusOK, `href="/en/console/plan"`)
+}
