@@ -71,21 +71,6 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("history")
 		p.open(prefix + "/console/members")
 		looks("members")
-		p.open(prefix + "/console/keys/new")
-		looks("key-new")
-		p.do(chromedp.SendKeys(chromedp.CSS("#name"), words.mine))
-		p.click(`[for="scope-integrity:read"]`)
-		p.click(`[for="company-company-1"]`)
-		p.click("form.fields button")
-		p.do(chromedp.WaitVisible(chromedp.CSS(".copyable .copy")))
-		looks("key-made")
-		p.open(prefix + "/console/keys")
-		looks("keys")
-		p.click("tbody tr:last-child a")
-		p.do(chromedp.WaitVisible(chromedp.CSS("#expiresAt")))
-		looks("key")
-		p.open(prefix + "/console/companies")
-		looks("companies")
 		p.click(`th[scope="row"] a`)
 		on("member")
 		looks("member")
@@ -174,10 +159,8 @@ func TestConsoleInTheBrowser(t *testing.T) {
 				t.Errorf("in the console: %s", complaint)
 			}
 		}
-		for _, address := range p.foreign {
-			if !strings.HasPrefix(address, "data:") { // the browser's own sign of a field for dates
-				t.Errorf("a request for %s", address)
-			}
+		if len(p.foreign) > 0 {
+			t.Errorf("requests for %v", p.foreign)
 		}
 		p.mu.Unlock()
 	}
