@@ -35,7 +35,7 @@ CREATE TABLE passkey_uses (
     sign_count   bigint      NOT NULL,
     last_used_at timestamptz NOT NULL,
     PRIMARY KEY (shard, passkey_id)
-) WITH (fillfactor = 50);
+);
 
 -- Sessions of the console. role is the member's when the session began: any other role ends the session.
 CREATE TABLE console_sessions (
@@ -52,7 +52,7 @@ CREATE TABLE console_sessions (
     used_at         timestamptz NOT NULL,
     expires_at      timestamptz NOT NULL,
     PRIMARY KEY (shard, token_sha256)
-) WITH (fillfactor = 50);
+);
 CREATE INDEX console_sessions_member ON console_sessions (shard, member_id, session_id);
 CREATE INDEX console_sessions_expired ON console_sessions (shard, expires_at);
 

@@ -18,7 +18,7 @@ var routed = map[string]string{
 	"former": loadFormer, "contents": loadContents, "claims": loadClaims,
 
 	"insert_organization": insertOrganization, "plan": updatePlan, "limits": updateLimits, "update_organizations": updateOrganizations,
-	"insert_member": insertMember, "member": updateMember, "insert_key": insertKey, "invite_member": inviteMember, "erase_addresses": eraseAddresses, "end_sessions": endSessions,
+	"insert_member": insertMember, "member": updateMember, "insert_key": insertKey, "invite_member": inviteMember, "erase_addresses": eraseAddresses, "end_sessions": EndSessions,
 	"passkeys": loadPasskeys, "insert_passkey": insertPasskey, "remove_passkey": removePasskey, "expiry": changeKeyExpiry, "revoke_key": revokeKey,
 	"insert_company": insertCompany, "grant": upsertGrant, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
 	"documents": upsertDocuments, "insert_documents": insertDocuments, "insert_versions": insertVersions, "reserve_documents": reserveDocuments, "reserve": reserveVersions,

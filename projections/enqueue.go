@@ -22,13 +22,14 @@ func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *dom
 		enqueueMail(b, shard, &events[i])
 		enqueueCertification(b, shard, &events[i])
 		if body, ok := events[i].Body.(*domain.MemberChangedBody); ok {
-			b.Queue(endSessions, shard, body.MemberID)
+			b.Queue(EndSessions, shard, body.MemberID)
 		}
 	}
 }
 
-// Another role or status ends every session of the member for good: one that was disabled for a moment signs in again.
-const endSessions = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2`
+// EndSessions ends every session of a member ($2) for good. Another role or status does: one that was disabled for a moment
+// signs in again.
+const EndSessions = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2`
 
 // The destinations are read as this transaction has left them. Outer joins, and a status hidden in CASE, make each
 // event a look-up; OFFSET 0, as in other statements, would move this one to the coordinator of Citus. A type is the

@@ -170,10 +170,7 @@ func (s *Store) SessionsOf(ctx context.Context, o domain.OrganizationID, member 
 	}, listSessions, o.Shard(), member, now)
 }
 
-const (
-	endSession  = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2 AND session_id = $3`
-	endSessions = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2`
-)
+const endSession = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2 AND session_id = $3`
 
 // EndSession ends a session of a member; one that is not there any more has ended.
 func (s *Store) EndSession(ctx context.Context, o domain.OrganizationID, member domain.MemberID, id domain.SessionID) error {
@@ -182,7 +179,7 @@ func (s *Store) EndSession(ctx context.Context, o domain.OrganizationID, member 
 
 // EndSessions ends all sessions of a member.
 func (s *Store) EndSessions(ctx context.Context, o domain.OrganizationID, member domain.MemberID) error {
-	return statement.Exec(ctx, s.Pool, "end all sessions", endSessions, o.Shard(), member)
+	return statement.Exec(ctx, s.Pool, "end all sessions", projections.EndSessions, o.Shard(), member)
 }
 
 // Membership is one that a person may sign in to: active, in an organization.
@@ -356,8 +353,8 @@ type NamedPasskey struct {
 
 const findPasskeys = `SELECT ` + projections.PasskeyColumns + `, coalesce(t.body, ''), coalesce(u.sign_count, 0), u.last_used_at
 	FROM passkeys p
-	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = p.organization_id AND t.id = p.name_id
-	LEFT JOIN passkey_uses u ON u.shard = $1 AND u.passkey_id = p.passkey_id
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = p.organization_id AND id = p.name_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT sign_count, last_used_at FROM passkey_uses WHERE shard = $1 AND passkey_id = p.passkey_id OFFSET 0) u ON true
 	WHERE p.shard = $1 AND p.organization_id = $2 AND p.member_id = $3 AND p.removed_at IS NULL ORDER BY p.passkey_id`
 
 // Passkeys lists those of a member, oldest first.

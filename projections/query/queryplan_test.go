@@ -105,7 +105,7 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"session": findSession, "touch": touchSession, "delete": deleteSession, "sessions": listSessions, "end": endSession, "end_all": endSessions,
+		"session": findSession, "touch": touchSession, "delete": deleteSession, "sessions": listSessions, "end": endSession, "end_all": projections.EndSessions,
 		"memberships": findMemberships, "membership": findMembership, "add_link": insertSignInLink, "link": findSignInLink, "use_link": useSignInLink,
 		"challenge": takeChallenge, "passkeys": findPasskeys, "use_passkey": usePasskey,
 		"sources": sourcesOf, "referenced": referenced, "company": findGrantedCompany(domain.Access{Console: true}),
