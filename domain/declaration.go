@@ -241,9 +241,10 @@ func (c *Register) Need(n *Needs) {
 }
 
 // Decide implements Command: the key's source, company grant, replay or conflict, the company's status, the reservation,
-// the key's version step, quota (contract section 2), so that a replay succeeds with an exhausted quota, of any version that was accepted
-// and whatever reservation it names. The highest accepted version is the current one; arrival order means nothing. A
-// reserved version keeps its public id, named or not, expired or not; a closed company refuses it like any other.
+// the key's version step, quota (contract section 2), so that a replay succeeds with an exhausted quota, of any version
+// that was accepted and whatever reservation it names. The highest accepted version is the current one; arrival order
+// means nothing. A reserved version keeps its public id, named or not, expired or not; a closed company refuses it like
+// any other.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.CompanyReference, d.Source)
