@@ -163,7 +163,7 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
 		Internal: session.Internal, Sequence: session.Sequence,
 	}
-	if c.start.Sub(session.UsedAt) >= touchEvery {
+	if !p.unattended && c.start.Sub(session.UsedAt) >= touchEvery {
 		if _, _, err := s.console.sessions.Commit(ctx); err != nil {
 			return r, err
 		}
@@ -380,7 +380,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/security/passkeys/{passkeyId}/remove", s.removePasskey, act)
 	both(get, "/prove", s.provePage, in)
 	both(post, "/prove", s.proveByMail, act)
-	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.historyConsole(both)
 	s.recordsConsole(both)
 	s.webhooksConsole(both)
 	s.companiesConsole(both)

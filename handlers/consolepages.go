@@ -3,8 +3,6 @@ package handlers
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"integrityledger/domain"
 	"integrityledger/handlers/web"
@@ -146,55 +144,4 @@ func (s *server) proveByMail(r *http.Request) (any, error) {
 	browser, cookie := s.browserOf(r)
 	s.LinkMailer.ask(linkRequest{session: session, browser: browser, language: language(r)})
 	return onward(r, "/sign-in/sent", cookie), nil
-}
-
-// historyRows is how many events a page of the history shows.
-const historyRows = 50
-
-// history shows what has happened in the organization, newest first.
-func (s *server) history(r *http.Request) (any, error) {
-	c, q := callOf(r), r.URL.Query()
-	question := query.AuditQuestion{Limit: historyRows}
-	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
-		question.Before = before
-	}
-	if action := domain.EventType(q.Get("action")); action.Known() {
-		question.Action = action
-	}
-	if target := q.Get("target"); targetPattern.MatchString(target) {
-		question.Target = target
-	}
-	page, err := s.Store.AuditEvents(r.Context(), c.access, question)
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]string{} // addresses are for those who manage members
-	if c.session.Role == domain.Owner || c.session.Role == domain.Admin {
-		members, err := s.Store.Members(r.Context(), c.session.Organization)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range members {
-			names[m.ID.String()] = m.Email
-		}
-	}
-	shown := web.History{
-		Console: s.frameOf(r, "history"), Action: string(question.Action), Target: question.Target,
-		Events: each(page.Events, func(e query.AuditEvent) web.Happened {
-			return web.Happened{At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor, ActorName: names[e.Actor], Sequence: e.Sequence}
-		}),
-	}
-	for _, t := range domain.EventTypes() {
-		shown.Actions = append(shown.Actions, string(t))
-	}
-	if page.More {
-		older := url.Values{"before": {strconv.FormatInt(page.Cursor, 10)}}
-		for name, value := range map[string]string{"action": shown.Action, "target": shown.Target} {
-			if value != "" {
-				older.Set(name, value)
-			}
-		}
-		shown.Older = web.Path(language(r), web.ConsoleRoot+"/history") + "?" + older.Encode()
-	}
-	return consolePageOf(s.site.History(shown))
 }

@@ -207,28 +207,3 @@ func (s *Site) Security(p Security) ([]byte, error) {
 		Security
 	}{s.consoleFrame(p.Console), p})
 }
-
-// History is a page of what has happened.
-type History struct {
-	Console        Console
-	Events         []Happened
-	Actions        []string // that there are
-	Action, Target string   // the filter
-	Older          string   // address of the events before; empty: there are no others
-}
-
-// Happened is an event.
-type Happened struct {
-	At               time.Time
-	Action, Target   string
-	Actor, ActorName string // the name is the address of a member
-	Sequence         int64
-}
-
-// History renders it.
-func (s *Site) History(h History) ([]byte, error) {
-	return render(s.console, "history.html", struct {
-		consoleFrame
-		History
-	}{s.consoleFrame(h.Console), h})
-}
