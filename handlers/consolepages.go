@@ -17,24 +17,12 @@ func (s *server) overview(r *http.Request) (any, error) {
 	ctx, c := r.Context(), callOf(r)
 	period := domain.PeriodOf(c.start)
 	shown := web.Overview{Console: s.frameOf(r, ""), Plan: c.access.Plan, Resets: period.End()}
-	versions, err := s.Store.Usage(ctx, c.access, period)
+	months, err := s.Store.MonthlyLimits(ctx, c.access, period)
 	if err != nil {
 		return nil, err
 	}
-	account, err := s.Store.AccountUsage(ctx, c.access, period)
-	if err != nil {
+	if shown.Allowances, err = s.usesOf(ctx, c, months[0], period); err != nil {
 		return nil, err
-	}
-	shown.Usage = []web.Allowance{
-		viewUse(domain.VersionsAllowance, versions.Total), viewUse(domain.RequestsAllowance, account.Requests),
-		viewUse(domain.RegistrationsAllowance, account.Registrations),
-	}
-	for _, w := range append(versions.Warnings, account.Warnings...) {
-		for i := range shown.Usage {
-			if shown.Usage[i].Name == w.Allowance.String() {
-				shown.Usage[i].Warned = w.Percent
-			}
-		}
 	}
 	page, err := s.Store.AuditEvents(ctx, c.access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: overviewRecords})
 	if err != nil {
@@ -57,20 +45,16 @@ func (s *server) overview(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Overview(shown))
 }
 
-func viewUse(a domain.Allowance, u domain.Usage) web.Allowance {
-	return web.Allowance{Name: a.String(), Used: u.Used, Limit: u.Limit}
-}
-
-// failingDestinations are the webhook destinations that nothing is sent to any more. Who may not see destinations sees
-// none.
-func (s *server) failingDestinations(ctx context.Context, c *call) (failing []web.Destination, err error) {
+// failingDestinations are the webhook destinations that nothing is sent to any more, and those of which nothing but
+// failures have come since their last success. Who may not see destinations sees none.
+func (s *server) failingDestinations(ctx context.Context, c *call) (failing []web.Webhook, err error) {
 	if !c.session.Role.Allows(domain.IntegrityAdmin) {
 		return nil, nil
 	}
 	all, err := s.Store.Webhooks(ctx, c.session.Organization)
 	for _, w := range all {
-		if w.DisabledReason != nil {
-			failing = append(failing, web.Destination{ID: w.ID.String(), Reason: string(*w.DisabledReason)})
+		if w.DisabledReason != nil || w.Status == domain.WebhookActive && w.FailingSince != nil {
+			failing = append(failing, viewDestination(w, c.start))
 		}
 	}
 	return failing, err

@@ -144,31 +144,17 @@ type Overview struct {
 	Console                Console
 	Plan                   string
 	Resets                 time.Time
-	Usage                  []Allowance
+	Allowances             []Allowance
 	Records                []Recent
-	Failing                []Destination
+	Failing                []Webhook
 	HasPasskey, HasCompany bool
 }
-
-// Allowance is what the month has used of one.
-type Allowance struct {
-	Name   string
-	Used   int64
-	Limit  *int64 // nil: none
-	Warned int    // the highest percentage that was warned of; 0: none
-}
-
-// Remaining is what is left, nil without a limit.
-func (a Allowance) Remaining() *int64 { return domain.Usage{Limit: a.Limit, Used: a.Used}.Remaining() }
 
 // Recent is a registration.
 type Recent struct {
 	PublicID string
 	At       time.Time
 }
-
-// Destination is one of webhooks that nothing is sent to any more.
-type Destination struct{ ID, Reason string }
 
 // Overview renders it.
 func (s *Site) Overview(o Overview) ([]byte, error) {
