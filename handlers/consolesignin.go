@@ -37,7 +37,8 @@ func (s *server) askForLink(r *http.Request) (any, error) {
 		return resp, err
 	}
 	browser, cookie := s.browserOf(r)
-	s.LinkMailer.ask(linkRequest{email: domain.EmailSHA256(address), browser: browser, language: language(r)})
+	email := domain.EmailSHA256(address)
+	s.LinkMailer.ask(linkRequest{email: email, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
 	return onward(r, "/sign-in/sent", cookie), nil
 }
 
@@ -108,11 +109,11 @@ func (s *server) useSignInLink(r *http.Request) (any, error) {
 	if err != nil || !used {
 		return s.linkOver(r, err)
 	}
-	cookie, err := s.begin(r, *chosen)
+	cookies, err := s.begin(r, *chosen)
 	if err != nil {
 		return nil, err
 	}
-	return onward(r, "", cookie, s.consoleCookie(browserCookie, "", 0)), nil
+	return onward(r, "", append(cookies, s.consoleCookie(browserCookie, "", 0))...), nil
 }
 
 // membershipOf is the membership that a link is for, or those from which the person chooses.
@@ -189,11 +190,11 @@ func (s *server) acceptInvitation(r *http.Request) (any, error) {
 		}
 		return nil, err
 	}
-	cookie, err := s.begin(r, *found)
+	cookies, err := s.begin(r, *found)
 	if err != nil {
 		return nil, err
 	}
-	return onward(r, "", cookie), nil
+	return onward(r, "", cookies...), nil
 }
 
 // signOut ends the session, and has the browser forget what it has kept.
@@ -213,6 +214,7 @@ func (s *server) signedOut(r *http.Request) response {
 // browser that asks.
 type linkRequest struct {
 	email    [32]byte       // hash
+	known    bool           // the browser has signed in with the address before
 	session  *query.Session // whose member asks; nil: whoever has typed the address
 	browser  [32]byte       // hash
 	language evidence.Language
@@ -269,7 +271,7 @@ func (m *LinkMailer) Run(ctx context.Context) {
 func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
-	link := query.SignInLink{BrowserSHA256: &request.browser}
+	link := query.SignInLink{BrowserSHA256: &request.browser, KnownBrowser: request.known}
 	var to query.Membership
 	var err error
 	if at := request.session; at != nil {
