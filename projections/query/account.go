@@ -88,7 +88,7 @@ const (
 	findAddresses  = `SELECT m.member_id, t.body FROM members m
 		JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = m.email_id AND body IS NOT NULL OFFSET 0) t ON true
 		WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = ANY($3)`
-	ownersBeside   = `SELECT true FROM members WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`
+	ownersBeside = `SELECT true FROM members WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`
 )
 
 // AddressesOf reads the addresses of members; those that were erased are left out, and unknown members.
