@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/domain"
@@ -31,12 +30,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		"/en": {"dark", "Overview", "laptop"},
 	} {
 		p := w.tab()
-		complaints := p.complaints()
-		call(p, webauthn.Enable, webauthn.EnableParams{})
-		call(p, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true,
-			IsUserVerified: true, AutomaticPresenceSimulation: true,
-		}})
+		p.Authenticator()
 		on := func(name string) {
 			t.Helper()
 			p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
@@ -172,16 +166,14 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		on("sign-in")
 		p.click("[data-passkey]")
 		p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
-		p.mu.Lock()
-		for _, complaint := range *complaints { // the browser itself names each answer that refuses, and what it clears
+		for _, complaint := range p.Complaints() { // the browser itself names each answer that refuses, and what it clears
 			if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "Clear-Site-Data") {
 				t.Errorf("in the console: %s", complaint)
 			}
 		}
-		if len(p.foreign) > 0 {
-			t.Errorf("requests for %v", p.foreign)
+		if foreign := p.Foreign(); len(foreign) > 0 {
+			t.Errorf("requests for %v", foreign)
 		}
-		p.mu.Unlock()
 	}
 	w.Audit(t)
 }
