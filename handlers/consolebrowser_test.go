@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -25,6 +26,11 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	w.use(handlers.New(config))
 	w.registered("a", 1, "one")
 	viewer := must(w.service, &domain.AddMember{Origin: w.org.Operator(), Email: "viewer@example.com", Role: domain.Viewer}).Outcome
+	most := int32(60000)
+	must(w.service, &domain.ChangePlan{Origin: w.org.Operator(), Plan: "gratis", PerMinute: &most})
+	hook := w.post(integrity+"/webhooks", body{"url": "https://hooks.example/fails"}).is(http.StatusCreated)["id"].(string)
+	w.monthUsed(2900, 10000)
+	w.failing(hook)
 	axe := axeScript(t)
 	for prefix, words := range map[string]struct{ scheme, title, mine string }{
 		"":    {"light", "Resumen", "portátil"},
@@ -90,6 +96,19 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("overview")
 		p.open(prefix + "/console/history")
 		looks("history")
+		p.click("#follow")
+		p.do(chromedp.WaitVisible(chromedp.CSS(`#follow[aria-pressed="true"]`)))
+		followed := w.registered("followed-"+words.scheme, 1, "x")
+		soon := func() { eval[bool](p, `document.dispatchEvent(new Event("visibilitychange"))`) }
+		soon()
+		p.until(`document.querySelector("#events tbody tr")?.textContent.includes("` + followed + `")`)
+		p.until(`/: 1$/.test(document.querySelector("#following [role=status]").textContent)`)
+		looks("followed")
+		w.owner("UPDATE console_sessions SET expires_at = expires_at - interval '1 day'")
+		soon()
+		p.do(chromedp.WaitVisible(chromedp.CSS("[data-ended]")), chromedp.WaitVisible(chromedp.CSS(`#follow[aria-pressed="false"]`)))
+		looks("follow-ended")
+		w.owner("UPDATE console_sessions SET expires_at = expires_at + interval '1 day'")
 		p.open(prefix + "/console/keys/new")
 		looks("key-new")
 		p.do(chromedp.SendKeys(chromedp.CSS("#name"), words.mine))
@@ -195,7 +214,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
 		p.mu.Lock()
 		for _, complaint := range *complaints { // the browser itself names each answer that refuses, and what it clears
-			if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "a status of 422") && !strings.Contains(complaint, "Clear-Site-Data") {
+			if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 422") && !strings.Contains(complaint, "Clear-Site-Data") {
 				t.Errorf("in the console: %s", complaint)
 			}
 		}

@@ -37,7 +37,8 @@ func (s *server) askForLink(r *http.Request) (any, error) {
 		return resp, err
 	}
 	browser, cookie := s.browserOf(r)
-	s.LinkMailer.ask(linkRequest{email: domain.EmailSHA256(address), browser: browser, language: language(r)})
+	email := domain.EmailSHA256(address)
+	s.LinkMailer.ask(linkRequest{email: email, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
 	return onward(r, "/sign-in/sent", cookie), nil
 }
 
@@ -117,11 +118,11 @@ func (s *server) useSignInLink(r *http.Request) (any, error) {
 
 // enter signs a person in to a membership, with a link that is used by now, and goes to the first page.
 func (s *server) enter(r *http.Request, m query.Membership) (any, error) {
-	cookie, err := s.begin(r, m)
+	cookies, err := s.begin(r, m)
 	if err != nil {
 		return nil, err
 	}
-	return onward(r, "", cookie, s.consoleCookie(browserCookie, "", 0), s.consoleCookie(addressCookie, "", 0)), nil
+	return onward(r, "", append(cookies, s.consoleCookie(browserCookie, "", 0), s.consoleCookie(addressCookie, "", 0))...), nil
 }
 
 // askedHere reports whether the request comes from the browser in which the link was asked for.
@@ -234,11 +235,11 @@ func (s *server) acceptInvitation(r *http.Request) (any, error) {
 		}
 		return nil, err
 	}
-	cookie, err := s.begin(r, *found)
+	cookies, err := s.begin(r, *found)
 	if err != nil {
 		return nil, err
 	}
-	return onward(r, "", cookie), nil
+	return onward(r, "", cookies...), nil
 }
 
 // signOut ends the session, and has the browser forget what it has kept.
@@ -259,6 +260,7 @@ func (s *server) signedOut(r *http.Request) response {
 type linkRequest struct {
 	email    [32]byte       // hash
 	address  string         // where anybody may sign up with it, and was typed to do so; empty elsewhere
+	known    bool           // the browser has signed in with the address before
 	session  *query.Session // whose member asks; nil: whoever has typed the address
 	browser  [32]byte       // hash
 	language evidence.Language
@@ -316,7 +318,7 @@ func (m *LinkMailer) Run(ctx context.Context) {
 func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
-	link := query.SignInLink{BrowserSHA256: &request.browser}
+	link := query.SignInLink{BrowserSHA256: &request.browser, KnownBrowser: request.known}
 	var to query.Membership
 	var err error
 	if at := request.session; at != nil {

@@ -49,7 +49,8 @@ func (s *server) askToSignUp(r *http.Request) (any, error) {
 		return nil, err
 	}
 	browser, cookie := s.browserOf(r)
-	s.LinkMailer.ask(linkRequest{email: domain.EmailSHA256(address), address: address, browser: browser, language: language(r)})
+	email := domain.EmailSHA256(address)
+	s.LinkMailer.ask(linkRequest{email: email, address: address, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
 	return onward(r, "/sign-up/sent", cookie, s.keepAddress(address)), nil
 }
 

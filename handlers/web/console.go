@@ -164,31 +164,17 @@ type Overview struct {
 	Console                Console
 	Plan                   string
 	Resets                 time.Time
-	Usage                  []Allowance
+	Allowances             []Allowance
 	Records                []Recent
-	Failing                []Destination
+	Failing                []Webhook
 	HasPasskey, HasCompany bool
 }
-
-// Allowance is what the month has used of one.
-type Allowance struct {
-	Name   string
-	Used   int64
-	Limit  *int64 // nil: none
-	Warned int    // the highest percentage that was warned of; 0: none
-}
-
-// Remaining is what is left, nil without a limit.
-func (a Allowance) Remaining() *int64 { return domain.Usage{Limit: a.Limit, Used: a.Used}.Remaining() }
 
 // Recent is a registration.
 type Recent struct {
 	PublicID string
 	At       time.Time
 }
-
-// Destination is one of webhooks that nothing is sent to any more.
-type Destination struct{ ID, Reason string }
 
 // Overview renders it.
 func (s *Site) Overview(o Overview) ([]byte, error) {
@@ -226,29 +212,4 @@ func (s *Site) Security(p Security) ([]byte, error) {
 		consoleFrame
 		Security
 	}{s.consoleFrame(p.Console), p})
-}
-
-// History is a page of what has happened.
-type History struct {
-	Console        Console
-	Events         []Happened
-	Actions        []string // that there are
-	Action, Target string   // the filter
-	Older          string   // address of the events before; empty: there are no others
-}
-
-// Happened is an event.
-type Happened struct {
-	At               time.Time
-	Action, Target   string
-	Actor, ActorName string // the name is the address of a member
-	Sequence         int64
-}
-
-// History renders it.
-func (s *Site) History(h History) ([]byte, error) {
-	return render(s.console, "history.html", struct {
-		consoleFrame
-		History
-	}{s.consoleFrame(h.Console), h})
 }
