@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/domain"
@@ -22,7 +21,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	w.URL = strings.Replace(w.URL, "127.0.0.1", "localhost", 1) // authenticators sign for names
 	config := w.config
 	config.BaseURL = w.URL
-	config.LinkMailer = box.mailer(t, &config)
+	config.LinkMailer, config.SignUp = box.mailer(t, &config), true
 	w.use(handlers.New(config))
 	w.registered("a", 1, "one")
 	viewer := must(w.service, &domain.AddMember{Origin: w.org.Operator(), Email: "viewer@example.com", Role: domain.Viewer}).Outcome
@@ -37,12 +36,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		"/en": {"dark", "Overview", "laptop"},
 	} {
 		p := w.tab()
-		complaints := p.complaints()
-		call(p, webauthn.Enable, webauthn.EnableParams{})
-		call(p, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true,
-			IsUserVerified: true, AutomaticPresenceSimulation: true,
-		}})
+		p.Authenticator()
 		on := func(name string) {
 			t.Helper()
 			p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
@@ -61,11 +55,32 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		p.open(prefix + "/console")
 		on("sign-in")
 		looks("sign-in")
+		p.click(`a[href$="/console/sign-up"]`)
+		on("sign-up")
+		looks("sign-up")
+		p.do(chromedp.SendKeys(chromedp.CSS("#sign-up #email"), "new"+words.scheme+"@example.com"))
+		p.click("#sign-up button")
+		on("sign-up-sent")
+		looks("sign-up-sent")
+		link := <-box.mails
+		p.open(strings.TrimPrefix(link.SignIn.URL, w.URL))
+		on("organization-new")
+		looks("organization-new")
+		p.do(chromedp.SendKeys(chromedp.CSS("#organization #name"), " "))
+		p.click("#organization button")
+		p.do(chromedp.WaitVisible(chromedp.CSS("#name-error")))
+		looks("organization-wrong")
+		p.do(chromedp.SendKeys(chromedp.CSS("#organization #name"), words.mine))
+		p.click("#organization button")
+		on("")
+		looks("overview-new")
+		p.click(".account button")
+		on("sign-in")
 		p.do(chromedp.SendKeys(chromedp.CSS("#email"), w.org.Email))
 		p.click(`form[action$="/console/sign-in"] button`)
 		on("sent")
 		looks("sent")
-		link := <-box.mails
+		link = <-box.mails
 		p.open(strings.TrimPrefix(link.SignIn.URL, w.URL))
 		p.click("main form button")
 		on("")
@@ -191,16 +206,14 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		on("sign-in")
 		p.click("[data-passkey]")
 		p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
-		p.mu.Lock()
-		for _, complaint := range *complaints { // the browser itself names each answer that refuses, and what it clears
-			if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "Clear-Site-Data") {
+		for _, complaint := range p.Complaints() { // the browser itself names each answer that refuses, and what it clears
+			if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 422") && !strings.Contains(complaint, "Clear-Site-Data") {
 				t.Errorf("in the console: %s", complaint)
 			}
 		}
-		if len(p.foreign) > 0 {
-			t.Errorf("requests for %v", p.foreign)
+		if foreign := p.Foreign(); len(foreign) > 0 {
+			t.Errorf("requests for %v", foreign)
 		}
-		p.mu.Unlock()
 	}
 	w.Audit(t)
 }

@@ -28,6 +28,7 @@ type Console struct {
 	Email, Organization string
 	Role                domain.Role
 	Passkeys, Mail      bool // ways to sign in that this service offers
+	SignUp              bool // anybody may make an organization
 
 	Invalid bool   // what was typed is no address
 	Typed   string // into the form
@@ -93,6 +94,11 @@ func (s *Site) SignIn(c Console) ([]byte, error) {
 	return render(s.console, "sign-in.html", s.consoleFrame(c))
 }
 
+// SignUp renders the page on which anybody asks for a link to make an organization.
+func (s *Site) SignUp(c Console) ([]byte, error) {
+	return render(s.console, "sign-up.html", s.consoleFrame(c))
+}
+
 // Message renders what there is to say where nothing is done.
 func (s *Site) Message(c Console) ([]byte, error) {
 	f := struct {
@@ -110,12 +116,26 @@ type Choice struct {
 	Role         domain.Role
 }
 
-// SignInLink renders the page of a mailed link: with a button, or with those of several organizations.
-func (s *Site) SignInLink(c Console, choices []Choice) ([]byte, error) {
+// NewOrganization is the form with which a person makes an organization.
+type NewOrganization struct {
+	Plan       string // that it gets
+	Allowances []Allowance
+	PerMinute  int
+	MaxName    int
+
+	Name, Typed             string // what was typed: name and address
+	Address                 string // that the browser has kept; empty: it must be typed
+	WrongName, WrongAddress bool
+}
+
+// SignInLink renders the page of a mailed link: with a button, or with those of several organizations, or with the form
+// to make one, where that is not nil.
+func (s *Site) SignInLink(c Console, choices []Choice, form *NewOrganization) ([]byte, error) {
 	return render(s.console, "link.html", struct {
 		consoleFrame
 		Choices []Choice
-	}{s.consoleFrame(c), choices})
+		Make    *NewOrganization
+	}{s.consoleFrame(c), choices, form})
 }
 
 // Invitation is what the page of an invitation shows.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -40,6 +41,15 @@ func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (Nam
 func scanOrganization(row pgx.CollectableRow) (o NamedOrganization, err error) {
 	o.Organization, err = projections.ScanOrganization(row, &o.Name)
 	return o, err
+}
+
+// NewOrganizationID draws the id of a new organization, in the shard with the fewest; there it stays.
+func (s *Store) NewOrganizationID(ctx context.Context, now time.Time) (id domain.OrganizationID, err error) {
+	shard, err := eventstore.EmptiestShard(ctx, s.Pool, s.Installation.Shards)
+	if err != nil {
+		return id, err
+	}
+	return domain.NewOrganizationID(now, shard), nil
 }
 
 // MissingPlans lists the plans that organizations have and the table of plans lacks: their limits would be unknown.
