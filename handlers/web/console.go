@@ -74,7 +74,7 @@ func (s *Site) consoleFrame(c Console) consoleFrame {
 	t := s.catalogue(c.Language, Record)
 	words := t.words["Console"].(map[string]any)
 	f := consoleFrame{
-		frame: newFrame(t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path)), Console: c, C: words,
+		frame: s.newFrame(t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path)), Console: c, C: words,
 	}
 	f.Signed, f.Script = true, "console.js"
 	if c.Role != "" {
