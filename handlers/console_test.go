@@ -290,14 +290,21 @@ func TestSignInChoosesOrganization(t *testing.T) {
 
 	// The operator's link is for one membership, in whatever browser; a membership that ends meanwhile signs nobody in.
 	store := s.Store(t)
-	code, err := store.AddOperatorLink(context.Background(), s.org.ID, s.org.Key.Member, s.Now())
-	check(t, err)
+	operators := func(member domain.MemberID) (code string) {
+		link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: s.org.Operator(), Member: member}, s.Now())
+		if store.AddOperatorLink(context.Background(), link.Outcome, s.Now()) == nil {
+			t.Error("a link without its event")
+		}
+		must(s.service, link)
+		check(t, store.AddOperatorLink(context.Background(), link.Outcome, s.Now()))
+		return code
+	}
+	code := operators(s.org.Key.Member)
 	anybody := s.guest()
 	anybody.press("/en/console/link/" + code).leads("/en/console")
 	anybody.visit("/en/console").says(http.StatusOK)
 	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
-	code, err = store.AddOperatorLink(context.Background(), s.org.ID, member.ID, s.Now())
-	check(t, err)
+	code = operators(member.ID)
 	disabled := domain.MemberDisabled
 	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: member.ID, Status: &disabled})
 	anybody.press("/en/console/link/"+code).says(http.StatusNotFound, "cannot be used")

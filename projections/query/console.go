@@ -286,12 +286,13 @@ func (s *Store) AddSignInLink(ctx context.Context, l SignInLink, now time.Time) 
 	return added, err
 }
 
-// AddOperatorLink makes a link to one membership, which any browser may use, and returns its code.
-func (s *Store) AddOperatorLink(ctx context.Context, o domain.OrganizationID, member domain.MemberID, now time.Time) (code string, err error) {
-	l := SignInLink{Organization: o, Member: member}
-	l.ID, code, l.SecretSHA256 = domain.NewSignInLink(now, o.Shard())
-	_, err = s.AddSignInLink(ctx, l, now)
-	return code, err
+// AddOperatorLink stores the link of a command that the ledger has executed; any browser may use it.
+func (s *Store) AddOperatorLink(ctx context.Context, made domain.OperatorLink, now time.Time) error {
+	if made.Member.IsZero() {
+		return errors.New("a sign-in link of the operator's is stored after its event")
+	}
+	_, err := s.AddSignInLink(ctx, SignInLink{ID: made.ID, SecretSHA256: made.SecretSHA256, Organization: made.Organization, Member: made.Member}, now)
+	return err
 }
 
 func bytesOrNull(sum *[32]byte) []byte {
