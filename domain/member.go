@@ -127,15 +127,20 @@ type SignInLinkMadeBody struct {
 
 func (*SignInLinkMadeBody) apply(*State, *Event) error { return nil }
 
-// EmailSHA256 is what an address is looked up by: the SHA-256 of it in lower case, of the letters A to Z alone, so that
-// the database writes the same.
-func EmailSHA256(address string) [32]byte {
-	return sha256.Sum256([]byte(strings.Map(func(r rune) rune {
+// EmailSHA256 is what an address is looked up by: the SHA-256 of it in lower case, as SameEmail compares.
+func EmailSHA256(address string) [32]byte { return sha256.Sum256([]byte(lowerEmail(address))) }
+
+// SameEmail reports whether two texts are one address: the letters A to Z are compared without case, and no others, so
+// that the database, which stores hashes, sees the same.
+func SameEmail(a, b string) bool { return lowerEmail(a) == lowerEmail(b) }
+
+func lowerEmail(address string) string {
+	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
 			r += 'a' - 'A'
 		}
 		return r
-	}, address)))
+	}, address)
 }
 
 // AddMember gives a person a role in an organization.
@@ -174,10 +179,10 @@ func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// MemberByEmail finds the membership of an address that has not ended, or nil. Addresses are compared without case.
+// MemberByEmail finds the membership of an address that has not ended, or nil.
 func (s *State) MemberByEmail(o OrganizationID, email string) *Member {
 	for _, m := range s.members {
-		if m.Organization == o && m.Status != MemberEnded && m.Email != "" && strings.EqualFold(m.Email, email) {
+		if m.Organization == o && m.Status != MemberEnded && m.Email != "" && SameEmail(m.Email, email) {
 			return m
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 // callers remembers who stands behind the credentials that were used last. What is relied on of that never changes: the
@@ -120,11 +121,18 @@ func (s *server) judgeLate(r *http.Request, p policy) error {
 	return err
 }
 
-// judgeAgain looks at the key of a request that has waited, or at the member who has signed in, and takes no part of any
+// judgeAgain looks at the key of a request that has waited, or at the session and its member, and takes no part of any
 // limit. What the ledger writes is judged by the group; this is for what is answered or queued without it.
 func (s *server) judgeAgain(r *http.Request) error {
 	c := callOf(r)
 	if c.session != nil {
+		all, err := s.Store.SessionsOf(r.Context(), c.session.Organization, c.session.Member, c.start)
+		if err == nil && !slices.ContainsFunc(all, func(at query.Session) bool { return at.ID == c.session.ID }) {
+			err = errSignedOut
+		}
+		if err != nil {
+			return err
+		}
 		m, err := s.Store.Membership(r.Context(), c.session.Organization, c.session.Member)
 		return cmp.Or(err, roleAllows(m.Role, c.scope))
 	}

@@ -34,8 +34,15 @@ func openConsoleWith(t *testing.T, o options) *consoleService {
 	c := &consoleService{mails: make(chan queue.Mail, 16)}
 	o.config = func(config *handlers.Config) { config.LinkMailer = c.mailer(t, config) }
 	c.service = open(t, o)
+	t.Cleanup(func() {
+		if line := refusalWithoutCode.FindString(c.log.String()); line != "" {
+			t.Error("a refusal without its code is logged: ", line)
+		}
+	})
 	return c
 }
+
+var refusalWithoutCode = regexp.MustCompile(`.*"route":"[^"]*/console[^"]*","method":"[A-Z]+","status":4[0-9]+,"code":"".*`)
 
 // mailer is one that works until the end of the test.
 func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *handlers.LinkMailer {

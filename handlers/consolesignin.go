@@ -32,9 +32,7 @@ func (s *server) askForLink(r *http.Request) (any, error) {
 	if s.LinkMailer == nil || !domain.ValidEmail(address) {
 		shown := s.frameOf(r, "sign-in")
 		shown.Invalid, shown.Typed = true, address
-		resp, err := consolePageOf(s.site.SignIn(shown))
-		resp.status = http.StatusUnprocessableEntity
-		return resp, err
+		return refusedForm(s.site.SignIn(shown))
 	}
 	browser, cookie := s.browserOf(r)
 	email := domain.EmailSHA256(address)
@@ -74,9 +72,7 @@ func (s *server) linkOver(r *http.Request, err error) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "link-over")))
-	resp.status = http.StatusNotFound
-	return resp, err
+	return s.refusedMessage(r, "link-over", http.StatusNotFound, domain.NotFound)
 }
 
 // useSignInLink signs in. An address with several memberships chooses one first, which uses the link.
@@ -88,9 +84,7 @@ func (s *server) useSignInLink(r *http.Request) (any, error) {
 	if link.BrowserSHA256 != nil {
 		own := sha256.Sum256([]byte(s.cookieValue(r, browserCookie)))
 		if subtle.ConstantTimeCompare(own[:], link.BrowserSHA256[:]) == 0 {
-			resp, err := consolePageOf(s.site.Message(s.frameOf(r, "other-browser")))
-			resp.status = http.StatusForbidden
-			return resp, err
+			return s.refusedMessage(r, "other-browser", http.StatusForbidden, domain.InvalidState)
 		}
 	}
 	chosen, others, err := s.membershipOf(r, link)
@@ -159,9 +153,7 @@ func (s *server) invitationOver(r *http.Request, err error) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "invitation-over")))
-	resp.status = http.StatusNotFound
-	return resp, err
+	return s.refusedMessage(r, "invitation-over", http.StatusNotFound, domain.NotFound)
 }
 
 // invitationPage says who invites, and as what. It shows a button, as the page of a link does.

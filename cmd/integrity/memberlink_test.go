@@ -72,7 +72,7 @@ func TestMemberLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(t.Context())
-	if err := conn.QueryRow(t.Context(), `SELECT string_agg(actor || subject || data::text, ',') FROM events WHERE type = 'member.sign_in_link_made'`).Scan(&events); err != nil {
+	if err := conn.QueryRow(t.Context(), `SELECT string_agg(actor || subject || convert_from(data, 'UTF8'), ',') FROM events WHERE type = 'member.sign_in_link_made'`).Scan(&events); err != nil {
 		t.Error(err)
 	}
 	if want := `operator` + signIn.MemberID + `{"memberId":"` + signIn.MemberID + `"}`; events != want {

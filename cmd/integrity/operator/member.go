@@ -217,7 +217,7 @@ func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID
 			return "", clientcmd.Refusal(err)
 		}
 		for _, m := range page.Members {
-			if m.Email != nil && strings.EqualFold(*m.Email, email) && m.Status != domain.MemberEnded {
+			if m.Email != nil && domain.SameEmail(*m.Email, email) && m.Status != domain.MemberEnded {
 				return m.ID, nil
 			}
 		}
