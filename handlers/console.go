@@ -97,6 +97,7 @@ const (
 	sessionCookie   = "integrity-session"
 	browserCookie   = "integrity-browser"   // which browser has asked for a link
 	challengeCookie = "integrity-challenge" // which challenge an authenticator is signing
+	addressCookie   = "integrity-address"   // with which address the browser signs up, in base64url: nothing else keeps it
 	knownCookie     = "integrity-known"     // that the browser has signed in with an address
 )
 
@@ -164,7 +165,7 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
 		Internal: session.Internal, Sequence: session.Sequence,
 	}
-	if c.start.Sub(session.UsedAt) >= touchEvery {
+	if !p.unattended && c.start.Sub(session.UsedAt) >= touchEvery {
 		if _, _, err := s.console.sessions.Commit(ctx); err != nil {
 			return r, err
 		}
@@ -359,7 +360,7 @@ func form(r *http.Request) url.Values {
 // frameOf is what every page of the console shows of the person.
 func (s *server) frameOf(r *http.Request, name string) web.Console {
 	path, _ := strings.CutPrefix(r.URL.EscapedPath(), "/en")
-	shown := web.Console{Language: language(r), Name: name, Path: path, Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil}
+	shown := web.Console{Language: language(r), Name: name, Path: path, Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp()}
 	if session := callOf(r).session; session != nil {
 		shown.Email, shown.Organization, shown.Role = session.Email, session.OrganizationName, session.Role
 	}
@@ -389,6 +390,11 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(get, "/sign-in", s.signInPage, door)
 	both(post, "/sign-in", s.askForLink, knock)
 	both(get, "/sign-in/sent", s.linkSent, door)
+	if s.signUp() {
+		both(get, "/sign-up", s.signUpPage, door)
+		both(post, "/sign-up", s.askToSignUp, knock)
+		both(get, "/sign-up/sent", s.signUpSent, door)
+	}
 	both(get, "/link/{code}", s.signInLinkPage, door)
 	both(post, "/link/{code}", s.useSignInLink, knock)
 	if !s.NoInvitations {
@@ -402,7 +408,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/security/passkeys/{passkeyId}/remove", s.removePasskey, act)
 	both(get, "/prove", s.provePage, in)
 	both(post, "/prove", s.proveByMail, act)
-	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.historyConsole(both)
 	s.recordsConsole(both)
 	s.webhooksConsole(both)
 	s.companiesConsole(both)

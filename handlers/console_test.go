@@ -32,7 +32,12 @@ func openConsole(t *testing.T) *consoleService {
 func openConsoleWith(t *testing.T, o options) *consoleService {
 	t.Helper()
 	c := &consoleService{mails: make(chan queue.Mail, 16)}
-	o.config = func(config *handlers.Config) { config.LinkMailer = c.mailer(t, config) }
+	more := o.config
+	o.config = func(config *handlers.Config) {
+		if config.LinkMailer = c.mailer(t, config); more != nil {
+			more(config)
+		}
+	}
 	c.service = open(t, o)
 	t.Cleanup(func() {
 		if line := refusalWithoutCode.FindString(c.log.String()); line != "" {

@@ -242,6 +242,12 @@ func (s *Store) CorrectAddresses(ctx context.Context) error {
 	return nil
 }
 
+// ShardOfAddress is the shard of links for an address without a membership. It follows from the address, so that the links
+// of one are counted together.
+func (s *Store) ShardOfAddress(emailSHA256 [32]byte) domain.Shard {
+	return domain.Shard(binary.BigEndian.Uint64(emailSHA256[:]) % uint64(s.Installation.Shards)) //nolint:gosec // below the number of shards
+}
+
 // SignInLifetime is how long a link that signs a person in may be used.
 const SignInLifetime = 15 * time.Minute
 
