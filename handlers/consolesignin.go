@@ -154,7 +154,7 @@ func (s *server) chooseOrganization(r *http.Request, link *query.SignInLink, fou
 	if err != nil || len(found) == 0 && !offered {
 		return s.linkOver(r, err)
 	}
-	name, status := "choose", http.StatusOK
+	name := "choose"
 	if len(found) == 0 {
 		name = "organization-new"
 	}
@@ -166,12 +166,11 @@ func (s *server) chooseOrganization(r *http.Request, link *query.SignInLink, fou
 		s.describe(r, link, &shown)
 		form = &shown
 	}
+	answer := func(body []byte, err error) (response, error) { return consolePageOf(body, err) }
 	if shown.WrongName || shown.WrongAddress {
-		status = http.StatusUnprocessableEntity
+		answer = refusedForm
 	}
-	resp, err := consolePageOf(s.site.SignInLink(s.frameOf(r, name), choices, form))
-	resp.status = status
-	return resp, err
+	return answer(s.site.SignInLink(s.frameOf(r, name), choices, form))
 }
 
 // invitation finds the member whom the invitation of the path is for, where it can still be accepted; nil otherwise.
