@@ -385,6 +385,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	s.webhooksConsole(both)
 	s.companiesConsole(both)
 	s.keysConsole(both)
+	s.documentsConsole(both)
 	s.membersConsole(both)
 	s.planConsole(both)
 	if s.console.passkeys != nil {
