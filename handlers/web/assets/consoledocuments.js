@@ -17,6 +17,9 @@ const hasher = wanted && newHasher(form.dataset.worker);
 const say = (name) => {
   for (const message of all("[data-said]")) {
     message.hidden = message.dataset.said !== name;
+    if (!message.hidden) {
+      message.scrollIntoView({ block: "nearest" });
+    }
   }
 };
 
@@ -191,6 +194,7 @@ const send = () => {
   mine.setRequestHeader("Idempotency-Key", key);
   say();
   progress("sending", 0);
+  bar.scrollIntoView({ block: "nearest" });
   sending(mine);
   mine.send(body);
 };
