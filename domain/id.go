@@ -169,8 +169,9 @@ func (id *ID[K]) UnmarshalText(text []byte) error {
 // up as text: there is one spelling.
 type PublicID [16]byte
 
-// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth subjects. Leaking it reveals shard
-// numbers, and lets a holder of the log test whether a guessed OAuth subject stands in it.
+// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth subjects and of known browsers. Leaking
+// it reveals shard numbers, lets a holder of the log test whether a guessed OAuth subject stands in it, and lets a
+// stranger use up more of the sign-in mails of an hour.
 type LedgerSecret []byte
 
 const publicIDLength = 26

@@ -178,3 +178,35 @@ func TestInvitationsOfADay(t *testing.T) {
 		}
 	}
 }
+
+// TestOrganizationWithOwner: an organization comes into being with its owner, or not at all, and a repeated decision makes
+// the same ones.
+func TestOrganizationWithOwner(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1)
+	fresh := func(name, owner string) *CreateOrganization {
+		return &CreateOrganization{Origin: Origin{Organization: NewOrganizationID(w.now, 3), Actor: SystemActor, RequestID: "r"}, Name: name, Plan: FreePlan, Owner: owner}
+	}
+	for _, wrong := range []*CreateOrganization{fresh("", "ana@example.com"), fresh(" x", "ana@example.com"), fresh("a\x00", "ana@example.com"), fresh("Example", "nobody")} {
+		if code := w.execute(wrong); code != InvalidData || w.state.Organization(wrong.Organization) != nil {
+			t.Errorf("%q of %q: %s", wrong.Name, wrong.Owner, code)
+		}
+	}
+	c := fresh("Example", "Ana@example.com")
+	first, err := c.Decide(w.state, w.now)
+	if err != nil || len(first) != 2 {
+		t.Fatalf("%d events, %v", len(first), err)
+	}
+	if code := w.execute(c); code != "" {
+		t.Fatal(code)
+	}
+	owner := w.state.MemberByEmail(c.Organization, "ana@example.com")
+	if owner == nil || *owner != c.Outcome || owner.Role != Owner || owner.Status != MemberActive || first[1].Subject != owner.ID.String() {
+		t.Errorf("%+v, want %+v", owner, c.Outcome)
+	}
+	if o := w.state.Organization(c.Organization); o.Internal || o.Plan != FreePlan || o.Sequence != 2 {
+		t.Errorf("%+v", o)
+	}
+	if code := w.execute(c); code != "" || w.state.Organization(c.Organization).Sequence != 2 {
+		t.Errorf("decided again: %s", code)
+	}
+}

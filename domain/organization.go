@@ -4,6 +4,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"integrityledger/domain/strictjson"
 )
 
 // Organization is the state of one organization.
@@ -90,15 +94,33 @@ type ClockResetBody struct {
 // apply changes nothing: the date of the event itself is all that counts.
 func (*ClockResetBody) apply(*State, *Event) error { return nil }
 
-// CreateOrganization is the first command of an organization.
+// MaxOrganizationName is the most characters that the name of an organization may have, and OrganizationNameRule says
+// what ValidOrganizationName wants.
+const (
+	MaxOrganizationName  = 200
+	OrganizationNameRule = "must be 1 to 200 characters, none of them a control character, and neither begin nor end with a space"
+)
+
+// ValidOrganizationName reports whether a text can be the name of an organization.
+func ValidOrganizationName(text string) bool {
+	return text != "" && utf8.ValidString(text) && utf8.RuneCountInString(text) <= MaxOrganizationName &&
+		strings.TrimSpace(text) == text && !strings.ContainsFunc(text, unicode.IsControl)
+}
+
+// CreateOrganization is the first command of an organization. With it comes its owner, where it has one from the
+// beginning: there is never the one without the other.
 type CreateOrganization struct {
 	Origin    // with a fresh organization (NewOrganizationID)
 	Name      string
 	Plan      string
 	Internal  bool
 	PerMinute *int32
+	Owner     string // address of the first owner; empty: there is none yet
 
-	name Text
+	name, email Text
+	owner       MemberID
+
+	Outcome Member // the owner
 }
 
 func (c *CreateOrganization) Need(*Needs) {}
@@ -107,13 +129,29 @@ func (c *CreateOrganization) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) != nil {
 		return nil, nil // an earlier attempt of this very command: the id is fresh
 	}
+	if !ValidOrganizationName(c.Name) {
+		return nil, InvalidMember("/name", strictjson.CodeLength, OrganizationNameRule)
+	}
 	if err := s.checkPlan(c.Plan, c.PerMinute); err != nil {
 		return nil, err
 	}
-	return []Draft{{
+	drafts := []Draft{{
 		Subject: c.Organization.String(), Texts: []Text{c.name.draw(now, c.Name)},
 		Body: &OrganizationCreatedBody{Name: c.name.Ref(), Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute},
-	}}, nil
+	}}
+	if c.Owner == "" {
+		return drafts, nil
+	}
+	if !ValidEmail(c.Owner) {
+		return nil, InvalidMember("/email", strictjson.CodeFormat, EmailRule)
+	}
+	c.Outcome = Member{
+		ID: c.owner.draw(now), Organization: c.Organization, EmailID: c.email.draw(now, c.Owner).ID, Email: c.Owner, Role: Owner, Status: MemberActive, CreatedAt: now,
+	}
+	return append(drafts, Draft{
+		Subject: c.owner.String(), Texts: []Text{c.email},
+		Body: &MemberAddedBody{MemberID: c.owner, Email: c.email.Ref(), Role: Owner},
+	}), nil
 }
 
 // ChangePlan gives an organization another plan. Consumed versions stay consumed.

@@ -29,8 +29,11 @@ type Plan struct {
 // Plans is the plan table by name (contract section 6). It is configuration, not state.
 type Plans map[string]Plan
 
-// InternalPlan is the plan of operator-authorized internal organizations.
-const InternalPlan = "internal"
+// Plans that every table of them has, or that the program itself names.
+const (
+	FreePlan     = "gratis"   // of organizations that people make by themselves
+	InternalPlan = "internal" // of operator-authorized internal organizations
+)
 
 // DefaultPlans is the embedded table.
 func DefaultPlans() (Plans, error) { return ParsePlans(defaultPlans) }
@@ -50,8 +53,8 @@ func ParsePlans(text []byte) (Plans, error) {
 			plans[name] = readPlan(o)
 		}
 	}
-	if table.Present() && !table.Has("gratis") {
-		table.Problem("gratis", strictjson.CodeRequired, "the plan is missing")
+	if table.Present() && !table.Has(FreePlan) {
+		table.Problem(FreePlan, strictjson.CodeRequired, "the plan is missing")
 	}
 	var faults []string
 	for _, problem := range table.Problems() {

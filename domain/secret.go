@@ -51,6 +51,25 @@ func ParseSignInCode(text string) (id SignInID, secretSHA256 [32]byte, ok bool) 
 	return parseSecretText[SignInID](text, signInPrefix)
 }
 
+// NewKnownBrowser makes what a browser keeps that has signed in with an address: the moment until which it is known, and
+// HMAC-SHA-256 under the ledger's secret of the address's hash and that moment. It names the address to nobody.
+func NewKnownBrowser(secret LedgerSecret, emailSHA256 [32]byte, until time.Time) string {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte("known-browser"))
+	mac.Write(emailSHA256[:])
+	end := strconv.FormatInt(until.Unix(), 10)
+	mac.Write([]byte(end))
+	return end + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// KnowsBrowser reports whether a text that a browser sends was made for the address, and its time is not over.
+func KnowsBrowser(secret LedgerSecret, text string, emailSHA256 [32]byte, now time.Time) bool {
+	end, _, _ := strings.Cut(text, ".")
+	seconds, err := strconv.ParseInt(end, 10, 64)
+	until := time.Unix(seconds, 0)
+	return err == nil && now.Before(until) && hmac.Equal([]byte(text), []byte(NewKnownBrowser(secret, emailSHA256, until)))
+}
+
 func newSecretText(prefix string, id [16]byte) (text string, secretSHA256 [32]byte) {
 	secret := randomBase62()
 	text = prefix + typeid.Encode(id) + "_" + secret

@@ -234,11 +234,11 @@ func (s *server) oauthSubject(subject string) domain.OAuthSubject {
 	return domain.NewOAuthSubject(s.Installation.Secret, s.OAuth.Issuer, subject)
 }
 
-// limitState is a caller's UTC minute, this request included.
+// limitState is a caller's UTC minute, or another window, this request included.
 type limitState struct {
 	name       string
 	most, used int
-	reset      time.Duration // until the next minute
+	reset      time.Duration // until the next one
 }
 
 func newLimitState(name string, most, used int, now time.Time) *limitState {
@@ -300,14 +300,16 @@ const (
 	ipv6SiteBits = 48
 )
 
-// addressLimit counts requests of a UTC minute by client address: IPv4 by address, IPv6 by /64 and by /48. The table
-// begins anew every minute and is bounded; what was counted longest ago goes out first. It is safe for concurrent use.
+// addressLimit counts requests of a UTC minute, or of a longer window, by client address: IPv4 by address, IPv6 by /64
+// and by /48. The table begins anew with every window and is bounded; what was counted longest ago goes out first. It is
+// safe for concurrent use.
 type addressLimit struct {
-	name string
-	most int
+	name   string
+	most   int
+	window time.Duration // 0: a minute
 
 	mu     sync.Mutex
-	minute int64
+	since  time.Time // when the window began
 	counts *simplelru.LRU[netip.Prefix, int]
 }
 
@@ -315,19 +317,22 @@ type addressLimit struct {
 func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if current := now.Unix() / 60; current != l.minute {
-		l.minute = current
+	window := cmp.Or(l.window, time.Minute)
+	if since := now.UTC().Truncate(window); !since.Equal(l.since) {
+		l.since = since
 		l.counts, _ = simplelru.NewLRU[netip.Prefix, int](maxAddresses, nil) // fails for a size below 1 only
 	}
+	state := &limitState{name: l.name, most: l.most, reset: l.since.Add(window).Sub(now)}
 	if address.Is4() {
-		return newLimitState(l.name, l.most, l.add(address, address.BitLen()), now)
+		state.used = l.add(address, address.BitLen())
+		return state
 	}
 	// What is refused by its /64 is not counted against its neighbours in the /48.
-	used := l.add(address, ipv6HostBits)
-	if used <= l.most && l.add(address, ipv6SiteBits) > l.most*siteMultiple {
-		used = l.most + 1
+	state.used = l.add(address, ipv6HostBits)
+	if state.used <= l.most && l.add(address, ipv6SiteBits) > l.most*siteMultiple {
+		state.used = l.most + 1
 	}
-	return newLimitState(l.name, l.most, used, now)
+	return state
 }
 
 func (l *addressLimit) add(address netip.Addr, bits int) int {

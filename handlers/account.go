@@ -110,7 +110,7 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 	}
 	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
 	answer := wire.UsageEntries{
-		Period: period, ThroughSequence: page.Cursor.Through, Organization: used, HasMore: page.More,
+		Period: period, ThroughSequence: page.Cursor.Through, Organization: used, Next: wire.Next{HasMore: page.More},
 		Entries: each(page.Entries, func(e query.FeedEvent) wire.UsageEntry {
 			return wire.UsageEntry{
 				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),

@@ -71,8 +71,8 @@ func (s *server) listCompanies(r *http.Request) (any, error) {
 		}
 	}
 	companies, more, err := s.Store.Companies(r.Context(), access, all, domain.CompanyStatus(status), after, limit)
-	next := nextCursor(q, companies, func(c domain.Company) string { return c.Reference })
-	return wire.Companies{Companies: each(companies, viewCompany), NextCursor: next, HasMore: more}, err
+	next := nextPage(q, companies, more, func(c domain.Company) string { return c.Reference })
+	return wire.Companies{Companies: each(companies, viewCompany), Next: next}, err
 }
 
 // readAccess reads whose access to the company of the path is granted or taken back: the member name holds an id that
@@ -92,11 +92,11 @@ func (s *server) listAccess(r *http.Request) (any, error) {
 		return nil, err
 	}
 	list, more, err := s.Store.KeysOfCompany(r.Context(), callOf(r).access.Organization, companyID(r), after, limit)
-	next := nextCursor(q, list, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
+	next := nextPage(q, list, more, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
 	named := func(g query.Grant[domain.KeyID]) wire.NamedKeyAccess {
 		return wire.NamedKeyAccess{KeyAccess: viewKeyAccess(g), Name: g.Name}
 	}
-	return wire.KeysAccess{Access: each(list, named), NextCursor: next, HasMore: more}, err
+	return wire.KeysAccess{Access: each(list, named), Next: next}, err
 }
 
 func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
@@ -111,8 +111,8 @@ func (s *server) listWebhookAccess(r *http.Request) (any, error) {
 		return nil, err
 	}
 	list, more, err := s.Store.WebhooksOfCompany(r.Context(), callOf(r).access.Organization, companyID(r), after, limit)
-	next := nextCursor(q, list, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
-	return wire.WebhooksAccess{Webhooks: each(list, viewWebhookAccess), NextCursor: next, HasMore: more}, err
+	next := nextPage(q, list, more, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
+	return wire.WebhooksAccess{Webhooks: each(list, viewWebhookAccess), Next: next}, err
 }
 
 func viewWebhookAccess(g query.Grant[domain.WebhookID]) wire.WebhookAccess {

@@ -97,6 +97,8 @@ const (
 	sessionCookie   = "integrity-session"
 	browserCookie   = "integrity-browser"   // which browser has asked for a link
 	challengeCookie = "integrity-challenge" // which challenge an authenticator is signing
+	addressCookie   = "integrity-address"   // with which address the browser signs up, in base64url: nothing else keeps it
+	knownCookie     = "integrity-known"     // that the browser has signed in with an address
 )
 
 func (s *server) consoleCookie(name, value string, age time.Duration) string {
@@ -163,7 +165,7 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
 		Internal: session.Internal, Sequence: session.Sequence,
 	}
-	if c.start.Sub(session.UsedAt) >= touchEvery {
+	if !p.unattended && c.start.Sub(session.UsedAt) >= touchEvery {
 		if _, _, err := s.console.sessions.Commit(ctx); err != nil {
 			return r, err
 		}
@@ -180,11 +182,11 @@ func roleAllows(role domain.Role, scope domain.Scope) error {
 	return domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(scope), role)
 }
 
-// begin signs a person in to a membership and returns the cookie. The token is always a new one, and the session that
-// the browser had ends: nobody else can have chosen it.
-func (s *server) begin(r *http.Request, m query.Membership) (cookie string, err error) {
+// begin signs a person in to a membership and returns the cookies: that of the session, and of the browser that is known
+// now. The token is always a new one, and the session that the browser had ends: nobody else can have chosen it.
+func (s *server) begin(r *http.Request, m query.Membership) (cookies []string, err error) {
 	if err := s.end(r); err != nil {
-		return "", err
+		return nil, err
 	}
 	now := s.Now()
 	session := &query.Session{
@@ -193,9 +195,25 @@ func (s *server) begin(r *http.Request, m query.Membership) (cookie string, err 
 	}
 	ctx, err := s.console.sessions.Load(query.WithSession(context.WithoutCancel(r.Context()), m.Organization.Shard(), session), "")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return s.renew(ctx, session)
+	cookie, err := s.renew(ctx, session)
+	return []string{cookie, s.knownCookieFor(m.Email, now)}, err
+}
+
+// knownBrowserFor is how long a browser is known from its last sign-in on.
+const knownBrowserFor = 90 * 24 * time.Hour
+
+// knownCookieFor says that this browser has signed in with an address. Only the last address of a browser is known. The
+// cookie grants nothing but more mails in an hour, so nothing takes it back: not signing out, here or everywhere, and no
+// change of the member.
+func (s *server) knownCookieFor(address string, now time.Time) string {
+	return s.consoleCookie(knownCookie, domain.NewKnownBrowser(s.Installation.Secret, domain.EmailSHA256(address), now.Add(knownBrowserFor)), knownBrowserFor)
+}
+
+// knowsBrowser reports whether the request's browser has signed in with an address lately.
+func (s *server) knowsBrowser(r *http.Request, emailSHA256 [32]byte) bool {
+	return domain.KnowsBrowser(s.Installation.Secret, s.cookieValue(r, knownCookie), emailSHA256, callOf(r).start)
 }
 
 // renew gives a session a new token, under which it is stored.
@@ -337,7 +355,7 @@ func form(r *http.Request) url.Values {
 // frameOf is what every page of the console shows of the person.
 func (s *server) frameOf(r *http.Request, name string) web.Console {
 	path, _ := strings.CutPrefix(r.URL.EscapedPath(), "/en")
-	shown := web.Console{Language: language(r), Name: name, Path: path, Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil}
+	shown := web.Console{Language: language(r), Name: name, Path: path, Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp()}
 	if session := callOf(r).session; session != nil {
 		shown.Email, shown.Organization, shown.Role = session.Email, session.OrganizationName, session.Role
 	}
@@ -367,6 +385,11 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(get, "/sign-in", s.signInPage, door)
 	both(post, "/sign-in", s.askForLink, knock)
 	both(get, "/sign-in/sent", s.linkSent, door)
+	if s.signUp() {
+		both(get, "/sign-up", s.signUpPage, door)
+		both(post, "/sign-up", s.askToSignUp, knock)
+		both(get, "/sign-up/sent", s.signUpSent, door)
+	}
 	both(get, "/link/{code}", s.signInLinkPage, door)
 	both(post, "/link/{code}", s.useSignInLink, knock)
 	if !s.NoInvitations {
@@ -380,7 +403,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(post, "/security/passkeys/{passkeyId}/remove", s.removePasskey, act)
 	both(get, "/prove", s.provePage, in)
 	both(post, "/prove", s.proveByMail, act)
-	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	s.historyConsole(both)
 	s.recordsConsole(both)
 	s.webhooksConsole(both)
 	s.companiesConsole(both)

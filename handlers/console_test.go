@@ -32,7 +32,12 @@ func openConsole(t *testing.T) *consoleService {
 func openConsoleWith(t *testing.T, o options) *consoleService {
 	t.Helper()
 	c := &consoleService{mails: make(chan queue.Mail, 16)}
-	o.config = func(config *handlers.Config) { config.LinkMailer = c.mailer(t, config) }
+	more := o.config
+	o.config = func(config *handlers.Config) {
+		if config.LinkMailer = c.mailer(t, config); more != nil {
+			more(config)
+		}
+	}
 	c.service = open(t, o)
 	return c
 }
@@ -214,6 +219,66 @@ func TestSignInByMail(t *testing.T) {
 	if log := s.log.String(); strings.Contains(log, s.org.Email) || strings.Contains(log, "is_") {
 		t.Error("an address or a link stands in the log")
 	}
+}
+
+// Whoever types somebody's address keeps nobody out: a browser that has signed in with it is mailed more links than others.
+func TestKnownBrowserIsMailedMore(t *testing.T) {
+	const known = "__Host-integrity-known"
+	s := openConsole(t)
+	other := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
+	ask := func(p *guest, address string) {
+		t.Helper()
+		p.press("/en/console/sign-in", "email", address).leads("/en/console/sign-in/sent")
+	}
+	p, stranger := s.signedIn(s.org.Email), s.signedIn(other.Email)
+	cookie := p.cookies[known]
+	if hash := domain.EmailSHA256(s.org.Email); cookie == "" || strings.Contains(cookie, s.org.Email) || strings.Contains(cookie, base64.RawURLEncoding.EncodeToString(hash[:])) {
+		t.Errorf("the cookie of the known browser is %q", cookie)
+	}
+	p.press("/en/console/security/sign-out-everywhere").leads("/en/console/sign-in")
+	p.press("/en/console/sign-out").leads("/en/console/sign-in")
+	if p.cookies[known] != cookie {
+		t.Fatal("the browser is no longer known after signing out")
+	}
+	refused := 0
+	is := func(what string) { // refused, and the same answer as any
+		t.Helper()
+		refused++
+		s.eventually(what, func() bool { return strings.Count(s.log.String(), "no more sign-in links are mailed") == refused })
+		if len(s.mails) != 0 {
+			t.Fatal("mailed: " + what)
+		}
+	}
+	for range query.LinksPerHour - 1 {
+		ask(stranger, s.org.Email)
+		s.mailed()
+	}
+	ask(stranger, s.org.Email)
+	is("a stranger who is known with another address")
+	end, _, _ := strings.Cut(cookie, ".")
+	for what, value := range map[string]string{
+		"changed": cookie[:len(cookie)-2] + "AA", "prolonged": strings.Replace(cookie, end, "9"+end, 1), "of another": stranger.cookies[known], "nonsense": "x.y", "empty": "",
+	} {
+		forger := s.guest()
+		forger.cookies[known] = value
+		ask(forger, s.org.Email)
+		is(what)
+	}
+	for range 5 { // ten in all
+		ask(p, s.org.Email)
+		p.press(s.mailed()).leads("/en/console")
+		p.press("/en/console/sign-out")
+	}
+	ask(p, s.org.Email)
+	is("more than ten")
+	s.owner("DELETE FROM console_links")
+	s.skew.Add(int64(90*24*time.Hour + time.Second))
+	for range query.LinksPerHour {
+		ask(stranger, s.org.Email)
+		s.mailed()
+	}
+	ask(p, s.org.Email)
+	is("90 days later")
 }
 
 // With memberships in several organizations the person chooses, and whoever has none is not signed in.

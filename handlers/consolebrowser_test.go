@@ -1,10 +1,10 @@
 package handlers_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/domain"
@@ -21,22 +21,22 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	w.URL = strings.Replace(w.URL, "127.0.0.1", "localhost", 1) // authenticators sign for names
 	config := w.config
 	config.BaseURL = w.URL
-	config.LinkMailer = box.mailer(t, &config)
+	config.LinkMailer, config.SignUp = box.mailer(t, &config), true
 	w.use(handlers.New(config))
 	w.registered("a", 1, "one")
 	viewer := must(w.service, &domain.AddMember{Origin: w.org.Operator(), Email: "viewer@example.com", Role: domain.Viewer}).Outcome
+	most := int32(60000)
+	must(w.service, &domain.ChangePlan{Origin: w.org.Operator(), Plan: "gratis", PerMinute: &most})
+	hook := w.post(integrity+"/webhooks", body{"url": "https://hooks.example/fails"}).is(http.StatusCreated)["id"].(string)
+	w.monthUsed(2900, 10000)
+	w.failing(hook)
 	axe := axeScript(t)
 	for prefix, words := range map[string]struct{ scheme, title, mine string }{
 		"":    {"light", "Resumen", "portátil"},
 		"/en": {"dark", "Overview", "laptop"},
 	} {
 		p := w.tab()
-		complaints := p.complaints()
-		call(p, webauthn.Enable, webauthn.EnableParams{})
-		call(p, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true,
-			IsUserVerified: true, AutomaticPresenceSimulation: true,
-		}})
+		p.Authenticator()
 		on := func(name string) {
 			t.Helper()
 			p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
@@ -48,11 +48,32 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		p.open(prefix + "/console")
 		on("sign-in")
 		looks("sign-in")
+		p.click(`a[href$="/console/sign-up"]`)
+		on("sign-up")
+		looks("sign-up")
+		p.do(chromedp.SendKeys(chromedp.CSS("#sign-up #email"), "new"+words.scheme+"@example.com"))
+		p.click("#sign-up button")
+		on("sign-up-sent")
+		looks("sign-up-sent")
+		link := <-box.mails
+		p.open(strings.TrimPrefix(link.SignIn.URL, w.URL))
+		on("organization-new")
+		looks("organization-new")
+		p.do(chromedp.SendKeys(chromedp.CSS("#organization #name"), " "))
+		p.click("#organization button")
+		p.do(chromedp.WaitVisible(chromedp.CSS("#name-error")))
+		looks("organization-wrong")
+		p.do(chromedp.SendKeys(chromedp.CSS("#organization #name"), words.mine))
+		p.click("#organization button")
+		on("")
+		looks("overview-new")
+		p.click(".account button")
+		on("sign-in")
 		p.do(chromedp.SendKeys(chromedp.CSS("#email"), w.org.Email))
 		p.click(`form[action$="/console/sign-in"] button`)
 		on("sent")
 		looks("sent")
-		link := <-box.mails
+		link = <-box.mails
 		p.open(strings.TrimPrefix(link.SignIn.URL, w.URL))
 		p.click("main form button")
 		on("")
@@ -62,6 +83,19 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("overview")
 		p.open(prefix + "/console/history")
 		looks("history")
+		p.click("#follow")
+		p.do(chromedp.WaitVisible(chromedp.CSS(`#follow[aria-pressed="true"]`)))
+		followed := w.registered("followed-"+words.scheme, 1, "x")
+		soon := func() { eval[bool](p, `document.dispatchEvent(new Event("visibilitychange"))`) }
+		soon()
+		p.until(`document.querySelector("#events tbody tr")?.textContent.includes("` + followed + `")`)
+		p.until(`/: 1$/.test(document.querySelector("#following [role=status]").textContent)`)
+		looks("followed")
+		w.owner("UPDATE console_sessions SET expires_at = expires_at - interval '1 day'")
+		soon()
+		p.do(chromedp.WaitVisible(chromedp.CSS("[data-ended]")), chromedp.WaitVisible(chromedp.CSS(`#follow[aria-pressed="false"]`)))
+		looks("follow-ended")
+		w.owner("UPDATE console_sessions SET expires_at = expires_at + interval '1 day'")
 		p.open(prefix + "/console/keys/new")
 		looks("key-new")
 		p.do(chromedp.SendKeys(chromedp.CSS("#name"), words.mine))
@@ -165,16 +199,14 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		on("sign-in")
 		p.click("[data-passkey]")
 		p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
-		p.mu.Lock()
-		for _, complaint := range *complaints { // the browser itself names each answer that refuses, and what it clears
-			if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "Clear-Site-Data") {
+		for _, complaint := range p.Complaints() { // the browser itself names each answer that refuses, and what it clears
+			if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 422") && !strings.Contains(complaint, "Clear-Site-Data") {
 				t.Errorf("in the console: %s", complaint)
 			}
 		}
-		if len(p.foreign) > 0 {
-			t.Errorf("requests for %v", p.foreign)
+		if foreign := p.Foreign(); len(foreign) > 0 {
+			t.Errorf("requests for %v", foreign)
 		}
-		p.mu.Unlock()
 	}
 	w.Audit(t)
 }

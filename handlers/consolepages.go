@@ -3,8 +3,6 @@ package handlers
 import (
 	"context"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"integrityledger/domain"
 	"integrityledger/handlers/web"
@@ -19,24 +17,12 @@ func (s *server) overview(r *http.Request) (any, error) {
 	ctx, c := r.Context(), callOf(r)
 	period := domain.PeriodOf(c.start)
 	shown := web.Overview{Console: s.frameOf(r, ""), Plan: c.access.Plan, Resets: period.End()}
-	versions, err := s.Store.Usage(ctx, c.access, period)
+	months, err := s.Store.MonthlyLimits(ctx, c.access, period)
 	if err != nil {
 		return nil, err
 	}
-	account, err := s.Store.AccountUsage(ctx, c.access, period)
-	if err != nil {
+	if shown.Allowances, err = s.usesOf(ctx, c, months[0], period); err != nil {
 		return nil, err
-	}
-	shown.Usage = []web.Allowance{
-		viewUse(domain.VersionsAllowance, versions.Total), viewUse(domain.RequestsAllowance, account.Requests),
-		viewUse(domain.RegistrationsAllowance, account.Registrations),
-	}
-	for _, w := range append(versions.Warnings, account.Warnings...) {
-		for i := range shown.Usage {
-			if shown.Usage[i].Name == w.Allowance.String() {
-				shown.Usage[i].Warned = w.Percent
-			}
-		}
 	}
 	page, err := s.Store.AuditEvents(ctx, c.access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: overviewRecords})
 	if err != nil {
@@ -59,20 +45,16 @@ func (s *server) overview(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Overview(shown))
 }
 
-func viewUse(a domain.Allowance, u domain.Usage) web.Allowance {
-	return web.Allowance{Name: a.String(), Used: u.Used, Limit: u.Limit}
-}
-
-// failingDestinations are the webhook destinations that nothing is sent to any more. Who may not see destinations sees
-// none.
-func (s *server) failingDestinations(ctx context.Context, c *call) (failing []web.Destination, err error) {
+// failingDestinations are the webhook destinations that nothing is sent to any more, and those of which nothing but
+// failures have come since their last success. Who may not see destinations sees none.
+func (s *server) failingDestinations(ctx context.Context, c *call) (failing []web.Webhook, err error) {
 	if !c.session.Role.Allows(domain.IntegrityAdmin) {
 		return nil, nil
 	}
 	all, err := s.Store.Webhooks(ctx, c.session.Organization)
 	for _, w := range all {
-		if w.DisabledReason != nil {
-			failing = append(failing, web.Destination{ID: w.ID.String(), Reason: string(*w.DisabledReason)})
+		if w.DisabledReason != nil || w.Status == domain.WebhookActive && w.FailingSince != nil {
+			failing = append(failing, viewDestination(w, c.start))
 		}
 	}
 	return failing, err
@@ -146,55 +128,4 @@ func (s *server) proveByMail(r *http.Request) (any, error) {
 	browser, cookie := s.browserOf(r)
 	s.LinkMailer.ask(linkRequest{session: session, browser: browser, language: language(r)})
 	return onward(r, "/sign-in/sent", cookie), nil
-}
-
-// historyRows is how many events a page of the history shows.
-const historyRows = 50
-
-// history shows what has happened in the organization, newest first.
-func (s *server) history(r *http.Request) (any, error) {
-	c, q := callOf(r), r.URL.Query()
-	question := query.AuditQuestion{Limit: historyRows}
-	if before, err := strconv.ParseInt(q.Get("before"), 10, 64); err == nil && before > 0 {
-		question.Before = before
-	}
-	if action := domain.EventType(q.Get("action")); action.Known() {
-		question.Action = action
-	}
-	if target := q.Get("target"); targetPattern.MatchString(target) {
-		question.Target = target
-	}
-	page, err := s.Store.AuditEvents(r.Context(), c.access, question)
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]string{} // addresses are for those who manage members
-	if c.session.Role == domain.Owner || c.session.Role == domain.Admin {
-		members, err := s.Store.Members(r.Context(), c.session.Organization)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range members {
-			names[m.ID.String()] = m.Email
-		}
-	}
-	shown := web.History{
-		Console: s.frameOf(r, "history"), Action: string(question.Action), Target: question.Target,
-		Events: each(page.Events, func(e query.AuditEvent) web.Happened {
-			return web.Happened{At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor, ActorName: names[e.Actor], Sequence: e.Sequence}
-		}),
-	}
-	for _, t := range domain.EventTypes() {
-		shown.Actions = append(shown.Actions, string(t))
-	}
-	if page.More {
-		older := url.Values{"before": {strconv.FormatInt(page.Cursor, 10)}}
-		for name, value := range map[string]string{"action": shown.Action, "target": shown.Target} {
-			if value != "" {
-				older.Set(name, value)
-			}
-		}
-		shown.Older = web.Path(language(r), web.ConsoleRoot+"/history") + "?" + older.Encode()
-	}
-	return consolePageOf(s.site.History(shown))
 }

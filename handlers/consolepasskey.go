@@ -136,12 +136,12 @@ func (s *server) passkeySignIn(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	cookie, err := s.begin(r, holder.Membership)
+	cookies, err := s.begin(r, holder.Membership)
 	if err != nil {
 		return nil, err
 	}
 	resp := s.toScript(http.StatusOK, web.Path(language(r), web.ConsoleRoot))
-	resp.header = http.Header{"Set-Cookie": {cookie, s.consoleCookie(challengeCookie, "", 0)}}
+	resp.header = http.Header{"Set-Cookie": append(cookies, s.consoleCookie(challengeCookie, "", 0))}
 	return resp, nil
 }
 

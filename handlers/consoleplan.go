@@ -22,6 +22,9 @@ const (
 	entriesPiece = 500
 )
 
+// attemptsAllowance names the webhook attempts of a month.
+const attemptsAllowance = "webhookAttempts"
+
 // planConsole are the page of the plan, and the month's entries as a file.
 func (s *server) planConsole(both func(method, path string, handle handler, p policy)) {
 	see := policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.IntegrityRead}
@@ -59,35 +62,56 @@ func (s *server) plan(r *http.Request) (any, error) {
 	}
 	shown := web.PlanPage{Console: s.frameOf(r, "plan"), Plan: c.access.Plan, Resets: periods[0].End(), Period: period}
 	for i, m := range months {
-		uses := []web.Allowance{
-			viewUse(domain.VersionsAllowance, m.Versions), viewUse(domain.RequestsAllowance, m.Requests), viewUse(domain.RegistrationsAllowance, m.Registrations),
-			{Name: "webhookAttempts", Used: m.WebhookAttempts.Used, Limit: m.WebhookAttempts.Limit},
-		}
+		uses := viewUses(m)
 		if i == 0 {
-			shown.Allowances = uses
+			if shown.Allowances, err = s.usesOf(ctx, c, m, periods[0]); err != nil {
+				return nil, err
+			}
 		}
 		shown.Months = append(shown.Months, web.Month{
 			Period: periods[i], Shown: periods[i] == period, Used: each(uses, func(a web.Allowance) int64 { return a.Used }),
 		})
 	}
-	warnings, err := s.warningsOf(ctx, c, periods[0])
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range warnings {
-		shown.Warnings = append(shown.Warnings, web.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, At: w.ReachedAt})
-	}
 	return s.showEntries(r, shown, period)
 }
 
-// warningsOf are those of a month about every allowance.
-func (s *server) warningsOf(ctx context.Context, c *call, period domain.Period) ([]query.Warning, error) {
+// viewUses are a month's allowances, those of which an organization is warned first.
+func viewUses(m query.MonthlyLimits) []web.Allowance {
+	view := func(name string, u domain.Usage) web.Allowance {
+		return web.Allowance{Name: name, Used: u.Used, Limit: u.Limit}
+	}
+	return []web.Allowance{
+		view(domain.VersionsAllowance.String(), m.Versions), view(domain.RequestsAllowance.String(), m.Requests),
+		view(domain.RegistrationsAllowance.String(), m.Registrations), view(attemptsAllowance, m.WebhookAttempts),
+	}
+}
+
+// usesOf are this month's allowances with the marks at which the organization is warned.
+func (s *server) usesOf(ctx context.Context, c *call, m query.MonthlyLimits, period domain.Period) ([]web.Allowance, error) {
 	versions, err := s.Store.Usage(ctx, c.access, period)
 	if err != nil {
 		return nil, err
 	}
 	account, err := s.Store.AccountUsage(ctx, c.access, period)
-	return append(versions.Warnings, account.Warnings...), err
+	if err != nil {
+		return nil, err
+	}
+	uses := viewUses(m)
+	for i := range uses {
+		if uses[i].Name == attemptsAllowance {
+			continue // nobody is warned of them
+		}
+		for _, percent := range domain.WarningPercents() {
+			mark := web.Mark{Percent: percent}
+			for _, w := range append(versions.Warnings, account.Warnings...) {
+				if w.Allowance.String() == uses[i].Name && w.Percent == percent {
+					mark.ReachedAt = &w.ReachedAt
+				}
+			}
+			uses[i].Marks = append(uses[i].Marks, mark)
+		}
+	}
+	return uses, nil
 }
 
 // showEntries adds a page of a month's entries. A cursor of another month, or of a longer history, leads to

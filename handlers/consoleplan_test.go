@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"integrityledger/domain"
 )
 
@@ -28,7 +30,7 @@ func TestPlanInTheConsole(t *testing.T) {
 	reader, _ := s.added("viewer@example.com", domain.Viewer)
 
 	period := domain.PeriodOf(s.Now())
-	page := reader.visit("/en/console/plan").says(http.StatusOK, "Plan and use", "Plan: internal", "no limit", period.String(), "No warning", fmt.Sprintf("month: %d.", entries), "document-0")
+	page := reader.visit("/en/console/plan").says(http.StatusOK, "Plan and use", "Plan: internal", "no limit", period.String(), fmt.Sprintf("month: %d.", entries), "document-0")
 	seen, next := []string{}, regexp.MustCompile(`href="(/en/console/plan\?after=[^"#]+)#entries"`)
 	publicID := regexp.MustCompile(`/en/integrity/([0-9A-Za-z_-]+)"`)
 	for {
@@ -90,7 +92,51 @@ func TestAllowancesInTheConsole(t *testing.T) {
 	s.registered("a", 1, "one")
 	s.registered("b", 1, "two")
 	s.send(http.MethodGet, certificationAction+"/me", s.org.Secret, nil).is(http.StatusOK)
-	s.signedIn(s.org.Email).visit("/en/console/plan").says(http.StatusOK, "Plan: gratis", `max="2" value="2"`, "2 of 2; remaining: 0", "1 of 5; remaining: 4",
-		"New versions: 80 %", "New versions: 100 %")
-	s.signedIn(s.org.Email).visit("/en/console").says(http.StatusOK, `href="/en/console/plan"`)
+	s.signedIn(s.org.Email).visit("/en/console/plan").says(http.StatusOK, "Plan: gratis", "<strong>2</strong> of 2 <span>(100 %; remaining: 0)", "<strong>1</strong> of 5 <span>(20 %; remaining: 4)",
+		"80 % reached on <time", "95 % reached on <time", "100 % reached on <time")
+	s.signedIn(s.org.Email).visit("/en/console").says(http.StatusOK, `href="/en/console/plan"`, "<strong>2</strong> of 2", "Webhook attempts", "100 % reached on <time",
+		`data-level="used-up"`, `aria-label="New versions: 100 %"`, `aria-label="Requests: 20 %"`)
+}
+
+// monthUsed is a month in which so many requests and webhook attempts have been counted.
+func (s *service) monthUsed(requests, attempts int) {
+	s.t.Helper()
+	for table, used := range map[string]int{"request_usage": requests, "webhook_usage": attempts} {
+		s.owner(fmt.Sprintf("INSERT INTO %s (shard, organization_id, period, used) VALUES (%d, '%s', %d, %d)",
+			table, s.org.ID.Shard(), uuid.UUID(s.org.ID), domain.PeriodOf(s.Now()), used))
+	}
+}
+
+// failing is a webhook destination that has failed since yesterday.
+func (s *service) failing(webhook string) {
+	s.t.Helper()
+	id, err := domain.ParseID[domain.WebhookID](webhook)
+	check(s.t, err)
+	s.owner(fmt.Sprintf("INSERT INTO webhook_health (shard, webhook_id, failing_since) VALUES (%d, '%s', now() - interval '1 day')", s.org.ID.Shard(), uuid.UUID(id)))
+}
+
+// The first page shows what is left of each allowance, and leads to the destinations that fail: those that are suspended,
+// and those that may be soon.
+func TestOverview(t *testing.T) {
+	s := openConsoleWith(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "requestsPerMonth": 200, "webhookAttemptsPerMonth": 40}}`)})
+	add := func(url string) string {
+		return s.post(integrity+"/webhooks", body{"url": url}).is(http.StatusCreated)["id"].(string)
+	}
+	works, fails, gone := add("https://hooks.example/works"), add("https://hooks.example/fails"), add("https://hooks.example/gone")
+	s.monthUsed(170, 40)
+	s.failing(fails)
+	id, err := domain.ParseID[domain.WebhookID](gone)
+	check(t, err)
+	must(s.service, &domain.DisableWebhook{Origin: s.org.Operator(), Webhook: id, Reason: domain.DisabledGone})
+	owner, reader := s.signedIn(s.org.Email), s.as(domain.Viewer)
+	page := owner.visit("/en/console").says(http.StatusOK, `href="/en/console/webhooks/`+fails+`">https://hooks.example/fails</a>: nothing but failures since <time`,
+		`href="/en/console/webhooks/`+gone+`">https://hooks.example/gone</a>: nothing is sent any more, answered 410`,
+		`<div data-level="near"><dt id="use-requests">`, "<strong>170</strong> of 200 <span>(85 %; remaining: 30)", `<rect class="used" width="85"`, `d="M80 0V10"`,
+		`<div data-level="used-up"><dt id="use-webhookAttempts">`, "<strong>40</strong> of 40", "<strong>0</strong> <span>(no limit)")
+	if contains(page.body, works) {
+		t.Error("a destination that works is among those that fail")
+	}
+	if page := reader.visit("/en/console").says(http.StatusOK, "85 %"); contains(page.body, "hooks.example") {
+		t.Error("a viewer sees destinations")
+	}
 }

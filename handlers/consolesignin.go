@@ -37,7 +37,8 @@ func (s *server) askForLink(r *http.Request) (any, error) {
 		return resp, err
 	}
 	browser, cookie := s.browserOf(r)
-	s.LinkMailer.ask(linkRequest{email: domain.EmailSHA256(address), browser: browser, language: language(r)})
+	email := domain.EmailSHA256(address)
+	s.LinkMailer.ask(linkRequest{email: email, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
 	return onward(r, "/sign-in/sent", cookie), nil
 }
 
@@ -52,7 +53,13 @@ func (s *server) signInLinkPage(r *http.Request) (any, error) {
 	if err != nil || link == nil {
 		return s.linkOver(r, err)
 	}
-	return consolePageOf(s.site.SignInLink(s.frameOf(r, "link"), nil))
+	if s.signUp() && link.EmailSHA256 != nil && s.askedHere(r, link) {
+		found, err := s.membershipsOf(r, link)
+		if err != nil || len(found) == 0 {
+			return s.chooseOrganization(r, link, found, web.NewOrganization{}, err)
+		}
+	}
+	return consolePageOf(s.site.SignInLink(s.frameOf(r, "link"), nil, nil))
 }
 
 // signInLink finds the link of the path that can still be used, or nil.
@@ -78,60 +85,99 @@ func (s *server) linkOver(r *http.Request, err error) (response, error) {
 	return resp, err
 }
 
-// useSignInLink signs in. An address with several memberships chooses one first, which uses the link.
+// useSignInLink signs in. An address with several memberships chooses one first, and one without any makes an organization
+// where anybody may; either uses the link.
 func (s *server) useSignInLink(r *http.Request) (any, error) {
 	link, err := s.signInLink(r)
 	if err != nil || link == nil {
 		return s.linkOver(r, err)
 	}
-	if link.BrowserSHA256 != nil {
-		own := sha256.Sum256([]byte(s.cookieValue(r, browserCookie)))
-		if subtle.ConstantTimeCompare(own[:], link.BrowserSHA256[:]) == 0 {
-			resp, err := consolePageOf(s.site.Message(s.frameOf(r, "other-browser")))
-			resp.status = http.StatusForbidden
-			return resp, err
-		}
+	if !s.askedHere(r, link) {
+		resp, err := consolePageOf(s.site.Message(s.frameOf(r, "other-browser")))
+		resp.status = http.StatusForbidden
+		return resp, err
 	}
-	chosen, others, err := s.membershipOf(r, link)
+	found, err := s.membershipsOf(r, link)
 	if err != nil {
 		return nil, err
 	}
-	if chosen == nil && len(others) > 0 {
-		return consolePageOf(s.site.SignInLink(s.frameOf(r, "choose"), each(others, func(m query.Membership) web.Choice {
-			return web.Choice{Organization: m.Organization, Name: m.OrganizationName, Role: m.Role}
-		})))
+	typed := form(r)
+	if s.mayFound(link, found) && typed.Has("name") {
+		return s.foundOrganization(r, link, found)
 	}
-	if chosen == nil {
-		return s.linkOver(r, nil)
+	chosen := choice(found, typed.Get("organization"))
+	if asks := s.mayFound(link, found) && s.signUpAddress(r, link) != ""; chosen == nil || asks && !typed.Has("organization") {
+		return s.chooseOrganization(r, link, found, web.NewOrganization{}, nil)
 	}
 	used, err := s.Store.UseSignInLink(r.Context(), *link, callOf(r).start)
 	if err != nil || !used {
 		return s.linkOver(r, err)
 	}
-	cookie, err := s.begin(r, *chosen)
+	return s.enter(r, *chosen)
+}
+
+// enter signs a person in to a membership, with a link that is used by now, and goes to the first page.
+func (s *server) enter(r *http.Request, m query.Membership) (any, error) {
+	cookies, err := s.begin(r, m)
 	if err != nil {
 		return nil, err
 	}
-	return onward(r, "", cookie, s.consoleCookie(browserCookie, "", 0)), nil
+	return onward(r, "", append(cookies, s.consoleCookie(browserCookie, "", 0), s.consoleCookie(addressCookie, "", 0))...), nil
 }
 
-// membershipOf is the membership that a link is for, or those from which the person chooses.
-func (s *server) membershipOf(r *http.Request, link *query.SignInLink) (chosen *query.Membership, others []query.Membership, err error) {
-	if !link.Member.IsZero() {
-		m, err := s.Store.Membership(r.Context(), link.Organization, link.Member)
-		if refusal(err) != nil && refusal(err).Code == domain.InvalidState {
-			return nil, nil, nil
-		}
-		return &m, nil, err
+// askedHere reports whether the request comes from the browser in which the link was asked for.
+func (s *server) askedHere(r *http.Request, link *query.SignInLink) bool {
+	own := sha256.Sum256([]byte(s.cookieValue(r, browserCookie)))
+	return link.BrowserSHA256 == nil || subtle.ConstantTimeCompare(own[:], link.BrowserSHA256[:]) == 1
+}
+
+// membershipsOf are the one that a link is for, or those of its address; none where it is no longer active.
+func (s *server) membershipsOf(r *http.Request, link *query.SignInLink) ([]query.Membership, error) {
+	if link.Member.IsZero() {
+		return s.Store.Memberships(r.Context(), *link.EmailSHA256)
 	}
-	others, err = s.Store.Memberships(r.Context(), *link.EmailSHA256)
-	wanted := form(r).Get("organization")
-	for i, m := range others {
-		if len(others) == 1 || m.Organization.String() == wanted {
-			return &others[i], nil, err
+	m, err := s.Store.Membership(r.Context(), link.Organization, link.Member)
+	if refused := refusal(err); refused != nil && refused.Code == domain.InvalidState {
+		return nil, nil
+	}
+	return []query.Membership{m}, err
+}
+
+// choice is the only membership, or the one of the organization that was chosen; nil: none of these.
+func choice(found []query.Membership, organization string) *query.Membership {
+	for i, m := range found {
+		if len(found) == 1 || m.Organization.String() == organization {
+			return &found[i]
 		}
 	}
-	return nil, others, err
+	return nil
+}
+
+// chooseOrganization shows the memberships among which the person chooses, and the form to make an organization where
+// the person may.
+func (s *server) chooseOrganization(r *http.Request, link *query.SignInLink, found []query.Membership, shown web.NewOrganization, err error) (response, error) {
+	offered := s.mayFound(link, found)
+	if err != nil || len(found) == 0 && !offered {
+		return s.linkOver(r, err)
+	}
+	name, status := "choose", http.StatusOK
+	if len(found) == 0 {
+		name = "organization-new"
+	}
+	choices := each(found, func(m query.Membership) web.Choice {
+		return web.Choice{Organization: m.Organization, Name: m.OrganizationName, Role: m.Role}
+	})
+	var form *web.NewOrganization
+	if offered {
+		s.describe(r, link, &shown)
+		form = &shown
+	}
+	if shown.WrongName || shown.WrongAddress {
+		status = http.StatusUnprocessableEntity
+	}
+	resp, err := consolePageOf(s.site.SignInLink(s.frameOf(r, name), choices, form))
+	resp.status = status
+	return resp, err
 }
 
 // invitation finds the member whom the invitation of the path is for, where it can still be accepted; nil otherwise.
@@ -189,11 +235,11 @@ func (s *server) acceptInvitation(r *http.Request) (any, error) {
 		}
 		return nil, err
 	}
-	cookie, err := s.begin(r, *found)
+	cookies, err := s.begin(r, *found)
 	if err != nil {
 		return nil, err
 	}
-	return onward(r, "", cookie), nil
+	return onward(r, "", cookies...), nil
 }
 
 // signOut ends the session, and has the browser forget what it has kept.
@@ -213,6 +259,8 @@ func (s *server) signedOut(r *http.Request) response {
 // browser that asks.
 type linkRequest struct {
 	email    [32]byte       // hash
+	address  string         // where anybody may sign up with it, and was typed to do so; empty elsewhere
+	known    bool           // the browser has signed in with the address before
 	session  *query.Session // whose member asks; nil: whoever has typed the address
 	browser  [32]byte       // hash
 	language evidence.Language
@@ -228,7 +276,8 @@ type LinkMailer struct {
 	Now     func() time.Time
 	Log     *slog.Logger
 
-	queue chan linkRequest
+	queue     chan linkRequest
+	newcomers hourly // links that were mailed to addresses without a membership
 }
 
 // maxLinkRequests is how many requests for a link may wait.
@@ -269,7 +318,7 @@ func (m *LinkMailer) Run(ctx context.Context) {
 func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
-	link := query.SignInLink{BrowserSHA256: &request.browser}
+	link := query.SignInLink{BrowserSHA256: &request.browser, KnownBrowser: request.known}
 	var to query.Membership
 	var err error
 	if at := request.session; at != nil {
@@ -279,6 +328,8 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 		var found []query.Membership
 		if found, err = m.Store.Memberships(ctx, request.email); len(found) > 0 {
 			to = found[0]
+		} else if err == nil {
+			to.Email = request.address
 		}
 		link.EmailSHA256 = &request.email
 	}
@@ -286,7 +337,15 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 		return err
 	}
 	now := m.Now()
-	id, code, secret := domain.NewSignInLink(now, to.Organization.Shard())
+	shard, newcomer, newcomers := to.Organization.Shard(), to.Member.IsZero(), m.newcomers.in(now)
+	if newcomer {
+		if *newcomers >= newcomersPerHour {
+			m.Log.Warn("no more links to sign up are mailed in this hour", "most", newcomersPerHour)
+			return nil
+		}
+		shard = m.Store.ShardOfAddress(request.email)
+	}
+	id, code, secret := domain.NewSignInLink(now, shard)
 	link.ID, link.SecretSHA256 = id, secret
 	added, err := m.Store.AddSignInLink(ctx, link, now)
 	if err != nil {
@@ -296,9 +355,12 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 		m.Log.Info("no more sign-in links are mailed to a member in this hour", "organization", to.Organization, "member", to.Member)
 		return nil
 	}
+	if newcomer {
+		*newcomers++
+	}
 	return m.Send(ctx, queue.Mail{
 		ID: domain.EventID(id), Organization: to.Organization, Member: to.Member, To: to.Email, At: now,
-		SignIn: &queue.SignIn{URL: SignInURL(m.BaseURL, request.language, code), Until: now.Add(query.SignInLifetime)},
+		SignIn: &queue.SignIn{URL: SignInURL(m.BaseURL, request.language, code), Until: now.Add(query.SignInLifetime), Newcomer: newcomer},
 	})
 }
 

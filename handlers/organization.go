@@ -57,8 +57,8 @@ func (s *server) listKeys(r *http.Request) (any, error) {
 		return nil, err
 	}
 	keys, more, err := s.Store.KeysPage(r.Context(), callOf(r).access.Organization, after, limit)
-	next := nextCursor(q, keys, func(k query.GrantedKey) string { return k.ID.String() })
-	return wire.APIKeys{Keys: each(keys, ViewAPIKey), NextCursor: next, HasMore: more}, err
+	next := nextPage(q, keys, more, func(k query.GrantedKey) string { return k.ID.String() })
+	return wire.APIKeys{Keys: each(keys, ViewAPIKey), Next: next}, err
 }
 
 func (s *server) key(r *http.Request) (any, error) {
@@ -201,8 +201,8 @@ func (s *server) listMembers(r *http.Request) (any, error) {
 		return nil, err
 	}
 	members, more, err := s.Store.MembersPage(r.Context(), callOf(r).access.Organization, after, limit)
-	next := nextCursor(q, members, func(m domain.Member) string { return m.ID.String() })
-	return wire.Members{Members: each(members, ViewMember), NextCursor: next, HasMore: more}, err
+	next := nextPage(q, members, more, func(m domain.Member) string { return m.ID.String() })
+	return wire.Members{Members: each(members, ViewMember), Next: next}, err
 }
 
 func readRole(o *strictjson.Object) domain.Role {

@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 )
 
 // Codes of field errors, beside those of strictjson.
@@ -203,15 +204,21 @@ func cursorID[ID any](q *parameters, name string, parse func(string) (ID, error)
 	return id
 }
 
-// nextCursor is the cursor of the last entry of a page, or where the page is empty, the one that led to it.
-func nextCursor[Entry any](q *parameters, page []Entry, of func(Entry) string) *string {
-	if len(page) > 0 {
-		return new(formatCursor(of(page[len(page)-1])))
-	}
+// nextPage leads on from the last entry of a page, or where the page is empty, from where it began.
+func nextPage[Entry any](q *parameters, page []Entry, more bool, of func(Entry) string) wire.Next {
+	next := wire.Next{HasMore: more}
 	if given := q.values.Get("after"); given != "" {
-		return &given
+		next.NextCursor = &given
 	}
-	return nil
+	if len(page) > 0 {
+		next.NextCursor = new(formatCursor(of(page[len(page)-1])))
+	}
+	return next
+}
+
+// boundedPage leads on from where a bounded search has stopped, if it has.
+func boundedPage(stopped *string) wire.Next {
+	return wire.Next{NextCursor: stopped, HasMore: stopped != nil}
 }
 
 func (q *parameters) refusal() error { return invalid(q.Problems()) }

@@ -221,7 +221,7 @@ func (s *server) findRecords(r *http.Request) (any, error) {
 // listRecords lists the records of a company, newest first, page by page of a bounded search.
 func (s *server) listRecords(r *http.Request) (any, error) {
 	records, next, err := s.recordsOfCompany(r, newQuery(r))
-	return wire.Records{Records: each(records, s.viewRecord), NextCursor: next, HasMore: next != nil}, err
+	return wire.Records{Records: each(records, s.viewRecord), Next: boundedPage(next)}, err
 }
 
 // recordsOfCompany is a page of them, and the cursor of the next one.
@@ -269,8 +269,8 @@ func (s *server) search(r *http.Request) (any, error) {
 		return nil, err
 	}
 	records, more, err := s.Store.Search(r.Context(), callOf(r).access, *sum, before, limit)
-	next := nextCursor(q, records, func(record domain.Record) string { return record.ID.String() })
-	return wire.Records{Records: each(records, s.viewRecord), NextCursor: next, HasMore: more}, err
+	next := nextPage(q, records, more, func(record domain.Record) string { return record.ID.String() })
+	return wire.Records{Records: each(records, s.viewRecord), Next: next}, err
 }
 
 // reserve gives a version its public id: 201 for a new one, 200 again.
@@ -329,7 +329,7 @@ func (s *server) listReservations(r *http.Request) (any, error) {
 	next := viewOrNull(page.Next, func(place query.ReservationPlace) string {
 		return formatListCursor(same, strconv.FormatInt(place.ExpiresAt.UnixMicro(), 10)+" "+place.PublicID.String())
 	})
-	return wire.Reservations{Reservations: each(page.Entries, s.viewReserved), NextCursor: next, HasMore: next != nil}, err
+	return wire.Reservations{Reservations: each(page.Entries, s.viewReserved), Next: boundedPage(next)}, err
 }
 
 // verificationURL is the link that may stand in the document.

@@ -226,6 +226,8 @@ type policy struct {
 	// console is true of the pages for people who have signed in, and of the way in: a browser that another site's page
 	// has made write there is refused.
 	console bool
+	// unattended is true of what a page asks by itself, perhaps with nobody there: it is no use of the session.
+	unattended bool
 	// judged is true of endpoints whose one command has its actor judged, and the request counted, by its group.
 	judged bool
 }

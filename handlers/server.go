@@ -83,6 +83,8 @@ type Config struct {
 	SecretKey *domain.SecretKey
 	// NoInvitations keeps invited people out: the page on which they accept is not there.
 	NoInvitations bool
+	// SignUp lets anybody who can read the mail of an address make an organization on the free plan. It needs LinkMailer.
+	SignUp bool
 	// LinkMailer mails links that sign people in to the console. Nil: no mail is sent.
 	LinkMailer *LinkMailer
 	// MailsInvitations says that invitations are mailed, where SecretKey is there too; otherwise they are answered.
@@ -114,6 +116,8 @@ type server struct {
 	codes     map[domain.Code]web.Code
 	addresses map[string]*addressLimit // of public routes, by bucket
 	refused   *addressLimit            // answers with 401
+	signUps   *addressLimit            // requests for a link on the page for signing up
+	founded   *addressLimit            // organizations that people have made by themselves
 	waiters   *waiters
 	bodies    *fairSemaphore // large ones, from before they are read until they are answered
 	singles   *fairSemaphore // single commands under way
@@ -145,6 +149,8 @@ func New(c Config) http.Handler {
 			minute: {name: minute, most: c.PublicPerMinute}, pages: {name: pages, most: c.PublicPagesPerMinute},
 		},
 		refused:   &addressLimit{name: minute, most: refusedPerMinute},
+		signUps:   &addressLimit{most: signUpsPerHour, window: time.Hour},
+		founded:   &addressLimit{most: organizationsPerDay, window: 24 * time.Hour},
 		waiters:   newWaiters(),
 		bodies:    newBodies(c.Closing),
 		singles:   newSingles(c.Closing),

@@ -207,8 +207,8 @@ func (s *server) listDeliveries(r *http.Request) (any, error) {
 		return nil, err
 	}
 	list, more, err := s.Store.Deliveries(r.Context(), callOf(r).access.Organization, webhookID(r), projections.DeliveryStatus(status), after, limit)
-	next := nextCursor(q, list, func(d query.Delivery) string { return d.ID.String() })
-	return wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}, err
+	next := nextPage(q, list, more, func(d query.Delivery) string { return d.ID.String() })
+	return wire.Deliveries{Deliveries: each(list, viewDelivery), Next: next}, err
 }
 
 // testWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.

@@ -109,7 +109,7 @@ func TestBench(t *testing.T) {
 			missing[target.Note] = true
 		}
 	}
-	if len(result.Targets) != 25 || result.Flood == nil || len(result.Published) == 0 || len(result.HOT) != 4 {
+	if len(result.Targets) != 27 || result.Flood == nil || len(result.Published) == 0 || len(result.HOT) != 4 {
 		t.Errorf("%d targets, flood %+v, %+v, %+v", len(result.Targets), result.Flood, result.Published, result.HOT)
 	}
 	for _, reason := range []string{"needs --growth", "left out by --quick"} {

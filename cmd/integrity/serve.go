@@ -187,7 +187,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	server, served := s.listen(handler)
 	if asDemo {
 		err = (&demo.Demo{
-			App: s.App, Cfg: &s.cfg, Address: s.listener.Addr(), Ledger: s.ledger, Store: s.store, Read: s.read, Installed: s.installed,
+			App: s.App, Cfg: &s.cfg, Address: s.listener.Addr(), Ledger: s.ledger, Store: s.store,
 		}).Run(ctx)
 	}
 	if err == nil {

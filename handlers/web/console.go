@@ -28,6 +28,7 @@ type Console struct {
 	Email, Organization string
 	Role                domain.Role
 	Passkeys, Mail      bool // ways to sign in that this service offers
+	SignUp              bool // anybody may make an organization
 
 	Invalid bool   // what was typed is no address
 	Typed   string // into the form
@@ -93,6 +94,11 @@ func (s *Site) SignIn(c Console) ([]byte, error) {
 	return render(s.console, "sign-in.html", s.consoleFrame(c))
 }
 
+// SignUp renders the page on which anybody asks for a link to make an organization.
+func (s *Site) SignUp(c Console) ([]byte, error) {
+	return render(s.console, "sign-up.html", s.consoleFrame(c))
+}
+
 // Message renders what there is to say where nothing is done.
 func (s *Site) Message(c Console) ([]byte, error) {
 	f := struct {
@@ -110,12 +116,26 @@ type Choice struct {
 	Role         domain.Role
 }
 
-// SignInLink renders the page of a mailed link: with a button, or with those of several organizations.
-func (s *Site) SignInLink(c Console, choices []Choice) ([]byte, error) {
+// NewOrganization is the form with which a person makes an organization.
+type NewOrganization struct {
+	Plan       string // that it gets
+	Allowances []Allowance
+	PerMinute  int
+	MaxName    int
+
+	Name, Typed             string // what was typed: name and address
+	Address                 string // that the browser has kept; empty: it must be typed
+	WrongName, WrongAddress bool
+}
+
+// SignInLink renders the page of a mailed link: with a button, or with those of several organizations, or with the form
+// to make one, where that is not nil.
+func (s *Site) SignInLink(c Console, choices []Choice, form *NewOrganization) ([]byte, error) {
 	return render(s.console, "link.html", struct {
 		consoleFrame
 		Choices []Choice
-	}{s.consoleFrame(c), choices})
+		Make    *NewOrganization
+	}{s.consoleFrame(c), choices, form})
 }
 
 // Invitation is what the page of an invitation shows.
@@ -144,31 +164,17 @@ type Overview struct {
 	Console                Console
 	Plan                   string
 	Resets                 time.Time
-	Usage                  []Allowance
+	Allowances             []Allowance
 	Records                []Recent
-	Failing                []Destination
+	Failing                []Webhook
 	HasPasskey, HasCompany bool
 }
-
-// Allowance is what the month has used of one.
-type Allowance struct {
-	Name   string
-	Used   int64
-	Limit  *int64 // nil: none
-	Warned int    // the highest percentage that was warned of; 0: none
-}
-
-// Remaining is what is left, nil without a limit.
-func (a Allowance) Remaining() *int64 { return domain.Usage{Limit: a.Limit, Used: a.Used}.Remaining() }
 
 // Recent is a registration.
 type Recent struct {
 	PublicID string
 	At       time.Time
 }
-
-// Destination is one of webhooks that nothing is sent to any more.
-type Destination struct{ ID, Reason string }
 
 // Overview renders it.
 func (s *Site) Overview(o Overview) ([]byte, error) {
@@ -206,29 +212,4 @@ func (s *Site) Security(p Security) ([]byte, error) {
 		consoleFrame
 		Security
 	}{s.consoleFrame(p.Console), p})
-}
-
-// History is a page of what has happened.
-type History struct {
-	Console        Console
-	Events         []Happened
-	Actions        []string // that there are
-	Action, Target string   // the filter
-	Older          string   // address of the events before; empty: there are no others
-}
-
-// Happened is an event.
-type Happened struct {
-	At               time.Time
-	Action, Target   string
-	Actor, ActorName string // the name is the address of a member
-	Sequence         int64
-}
-
-// History renders it.
-func (s *Site) History(h History) ([]byte, error) {
-	return render(s.console, "history.html", struct {
-		consoleFrame
-		History
-	}{s.consoleFrame(h.Console), h})
 }

@@ -12,19 +12,50 @@ type PlanPage struct {
 	Plan             string
 	Resets           time.Time
 	Allowances       []Allowance // of this month
-	Warnings         []Warning
-	Months           []Month // newest first
+	Months           []Month     // newest first
 	Period           domain.Period
 	Entries          []Entry
 	Used             int64 // in the period
 	First, Next, CSV string
 }
 
-// Warning is a part of an allowance that was reached.
-type Warning struct {
-	Allowance string
+// Allowance is what the month has used of one.
+type Allowance struct {
+	Name  string
+	Used  int64
+	Limit *int64 // nil: none
+	Marks []Mark // lowest first
+}
+
+// Mark is a part of an allowance at which the organization is warned.
+type Mark struct {
 	Percent   int
-	At        time.Time
+	ReachedAt *time.Time // nil: not this month
+}
+
+// Remaining is what is left, nil without a limit.
+func (a Allowance) Remaining() *int64 { return domain.Usage{Limit: a.Limit, Used: a.Used}.Remaining() }
+
+// Percent is the part that was used, from 0 to 100, rounded down.
+func (a Allowance) Percent() int64 {
+	if a.Limit == nil || *a.Limit <= 0 || a.Used >= *a.Limit {
+		return 100
+	}
+	return max(0, int64(float64(a.Used)/float64(*a.Limit)*100))
+}
+
+// Level says in a word how much is left.
+func (a Allowance) Level() string {
+	switch percent := int(a.Percent()); {
+	case a.Limit == nil:
+		return ""
+	case percent >= 100:
+		return "used-up"
+	case len(a.Marks) > 0 && percent >= a.Marks[0].Percent:
+		return "near"
+	default:
+		return ""
+	}
 }
 
 // Month is what one has used.

@@ -103,11 +103,10 @@ type ReleasedReservation struct {
 	Replayed bool `json:"replayed"`
 }
 
-// Reservations is a page of reservations. NextCursor is opaque.
+// Reservations is a page of reservations.
 type Reservations struct {
 	Reservations []ReservedVersion `json:"reservations"`
-	NextCursor   *string           `json:"nextCursor"`
-	HasMore      bool              `json:"hasMore"`
+	Next
 }
 
 // BatchResult answers one declaration of a batch as if it had been sent alone: exactly one of Data and Error is set.
@@ -122,11 +121,10 @@ type Batch struct {
 	Results []BatchResult `json:"results"`
 }
 
-// Records is a page of records. NextCursor is opaque.
+// Records is a page of records.
 type Records struct {
-	Records    []Record `json:"records"`
-	NextCursor *string  `json:"nextCursor"`
-	HasMore    bool     `json:"hasMore"`
+	Records []Record `json:"records"`
+	Next
 }
 
 // FeedEvent is one change of a version. Version is the document's, RecordStatus the state right after the event.
@@ -148,14 +146,13 @@ type Feed[E any] struct {
 }
 
 // UsageEntries is a page of what a month's allowance was charged with. Figures and entries are those of the
-// organization's sequence ThroughSequence, on every page alike. NextCursor is opaque.
+// organization's sequence ThroughSequence, on every page alike.
 type UsageEntries struct {
 	Period          domain.Period `json:"period"`
 	ThroughSequence int64         `json:"throughSequence"`
 	Organization    EntriesUsed   `json:"organization"`
 	Entries         []UsageEntry  `json:"entries"`
-	NextCursor      *string       `json:"nextCursor"`
-	HasMore         bool          `json:"hasMore"`
+	Next
 }
 
 // EntriesUsed is the month's use: Visible entries are of companies granted to the key, and only those are listed; Used
@@ -283,11 +280,10 @@ type CreatedCompany struct {
 	Replayed bool `json:"replayed"`
 }
 
-// Companies is a page of companies. NextCursor is opaque.
+// Companies is a page of companies.
 type Companies struct {
-	Companies  []Company `json:"companies"`
-	NextCursor *string   `json:"nextCursor"`
-	HasMore    bool      `json:"hasMore"`
+	Companies []Company `json:"companies"`
+	Next
 }
 
 type KeyAccess struct {
@@ -297,11 +293,10 @@ type KeyAccess struct {
 	UpdatedAt string `json:"updatedAt"`
 }
 
-// KeysAccess is a page of the keys that may use a company, and of those that no longer may. NextCursor is opaque.
+// KeysAccess is a page of the keys that may use a company, and of those that no longer may.
 type KeysAccess struct {
-	Access     []NamedKeyAccess `json:"access"`
-	NextCursor *string          `json:"nextCursor"`
-	HasMore    bool             `json:"hasMore"`
+	Access []NamedKeyAccess `json:"access"`
+	Next
 }
 
 // NamedKeyAccess is an entry of that list. Name is nil where the key has none, or it was erased.
@@ -317,12 +312,10 @@ type WebhookAccess struct {
 	UpdatedAt string `json:"updatedAt"`
 }
 
-// WebhooksAccess is a page of the destinations that hear of a company, and of those that no longer do. NextCursor is
-// opaque.
+// WebhooksAccess is a page of the destinations that hear of a company, and of those that no longer do.
 type WebhooksAccess struct {
-	Webhooks   []WebhookAccess `json:"webhooks"`
-	NextCursor *string         `json:"nextCursor"`
-	HasMore    bool            `json:"hasMore"`
+	Webhooks []WebhookAccess `json:"webhooks"`
+	Next
 }
 
 // CompanyUsage is what a company contributed to the organization's month.
@@ -405,11 +398,10 @@ type Delivery struct {
 	Reason         *string          `json:"reason"`
 }
 
-// Deliveries is a page of deliveries. NextCursor is opaque.
+// Deliveries is a page of deliveries.
 type Deliveries struct {
 	Deliveries []Delivery `json:"deliveries"`
-	NextCursor *string    `json:"nextCursor"`
-	HasMore    bool       `json:"hasMore"`
+	Next
 }
 
 // Replay answers a replay; NextSequence is where the next one begins, null when nothing is left.

@@ -47,9 +47,8 @@ type KeyGrants struct {
 }
 
 type APIKeys struct {
-	Keys       []APIKey `json:"keys"`
-	NextCursor *string  `json:"nextCursor"`
-	HasMore    bool     `json:"hasMore"`
+	Keys []APIKey `json:"keys"`
+	Next
 }
 
 // CreatedAPIKey is a key with its text, which no other answer shows.
@@ -75,9 +74,8 @@ type FullMember struct {
 }
 
 type Members struct {
-	Members    []FullMember `json:"members"`
-	NextCursor *string      `json:"nextCursor"`
-	HasMore    bool         `json:"hasMore"`
+	Members []FullMember `json:"members"`
+	Next
 }
 
 // InvitedMember is an invited member. InvitationURLs is null where the service mails the invitation.

@@ -38,6 +38,12 @@ type Existing struct {
 	ReceivedAt string `json:"receivedAt"`
 }
 
+// Next leads from a page of a list to the one after it. NextCursor is opaque.
+type Next struct {
+	NextCursor *string `json:"nextCursor"`
+	HasMore    bool    `json:"hasMore"`
+}
+
 // Envelope surrounds every JSON answer: exactly one of Data and Error is not null.
 type Envelope[D any] struct {
 	Data  D        `json:"data"`

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -39,6 +41,15 @@ func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (Nam
 func scanOrganization(row pgx.CollectableRow) (o NamedOrganization, err error) {
 	o.Organization, err = projections.ScanOrganization(row, &o.Name)
 	return o, err
+}
+
+// NewOrganizationID draws the id of a new organization, in the shard with the fewest; there it stays.
+func (s *Store) NewOrganizationID(ctx context.Context, now time.Time) (id domain.OrganizationID, err error) {
+	shard, err := eventstore.EmptiestShard(ctx, s.Pool, s.Installation.Shards)
+	if err != nil {
+		return id, err
+	}
+	return domain.NewOrganizationID(now, shard), nil
 }
 
 // MissingPlans lists the plans that organizations have and the table of plans lacks: their limits would be unknown.
@@ -84,8 +95,20 @@ const (
 	pageOfMembers  = memberRow + `m.member_id > $3 ORDER BY m.member_id LIMIT $4`
 	findMember     = memberRow + `m.member_id = $3`
 	findInvitation = memberRow + `m.invitation_sha256 = $3`
-	ownersBeside   = `SELECT true FROM members WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`
+	findAddresses  = `SELECT m.member_id, t.body FROM members m
+		JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = m.email_id AND body IS NOT NULL OFFSET 0) t ON true
+		WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = ANY($3)`
+	ownersBeside = `SELECT true FROM members WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`
 )
+
+// AddressesOf reads the addresses of members; those that were erased are left out, and unknown members.
+func (s *Store) AddressesOf(ctx context.Context, organization domain.OrganizationID, ids []domain.MemberID) (map[domain.MemberID]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(ids, func(a, b domain.MemberID) int { return bytes.Compare(a[:], b[:]) })
+	return statement.Map[domain.MemberID, string](ctx, s.Pool, "read addresses", findAddresses, organization.Shard(), organization, slices.Compact(ids))
+}
 
 // HasOwnerBeside reports whether another member than one is an active owner of the organization.
 func (s *Store) HasOwnerBeside(ctx context.Context, organization domain.OrganizationID, id domain.MemberID) (bool, error) {

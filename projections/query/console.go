@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"time"
 
@@ -232,11 +233,21 @@ func (s *Store) CorrectAddresses(ctx context.Context) error {
 	return nil
 }
 
+// ShardOfAddress is the shard of links for an address without a membership. It follows from the address, so that the links
+// of one are counted together.
+func (s *Store) ShardOfAddress(emailSHA256 [32]byte) domain.Shard {
+	return domain.Shard(binary.BigEndian.Uint64(emailSHA256[:]) % uint64(s.Installation.Shards)) //nolint:gosec // below the number of shards
+}
+
 // SignInLifetime is how long a link that signs a person in may be used.
 const SignInLifetime = 15 * time.Minute
 
-// LinksPerHour is how many links an address is sent in an hour.
-const LinksPerHour = 5
+// How many links an address is sent in an hour: on requests of any browser, and once these are used up, of browsers that
+// have signed in with it before. So a stranger who types the address again and again keeps nobody out.
+const (
+	LinksPerHour      = 5
+	KnownLinksPerHour = 10
+)
 
 // SignInLink is a link that signs a person in once. It is for the memberships of an address, or for the one of Member.
 type SignInLink struct {
@@ -244,6 +255,7 @@ type SignInLink struct {
 	SecretSHA256  [32]byte
 	EmailSHA256   *[32]byte
 	BrowserSHA256 *[32]byte // of the browser that has asked; nil: any
+	KnownBrowser  bool      // it has signed in with the address before; not stored
 	Organization  domain.OrganizationID
 	Member        domain.MemberID
 	ExpiresAt     time.Time
@@ -263,10 +275,13 @@ const (
 )
 
 // AddSignInLink stores a link from now on; added is false for an address, or a member who proves who they are, that has
-// had LinksPerHour in the last hour.
+// had LinksPerHour in the last hour, or KnownLinksPerHour where a known browser asks.
 func (s *Store) AddSignInLink(ctx context.Context, l SignInLink, now time.Time) (added bool, err error) {
 	var organization, member *[16]byte
-	insert := insertSignInLink
+	insert, most := insertSignInLink, LinksPerHour
+	if l.KnownBrowser {
+		most = KnownLinksPerHour
+	}
 	if !l.Member.IsZero() {
 		organization, member = (*[16]byte)(&l.Organization), (*[16]byte)(&l.Member)
 		if l.BrowserSHA256 != nil {
@@ -274,7 +289,7 @@ func (s *Store) AddSignInLink(ctx context.Context, l SignInLink, now time.Time) 
 		}
 	}
 	_, added, err = statement.First(ctx, s.Pool, "store a link", pgx.RowTo[bool], insert, l.ID.Shard(), l.ID, l.SecretSHA256[:],
-		bytesOrNull(l.EmailSHA256), bytesOrNull(l.BrowserSHA256), organization, member, now, now.Add(SignInLifetime), now.Add(-time.Hour), LinksPerHour)
+		bytesOrNull(l.EmailSHA256), bytesOrNull(l.BrowserSHA256), organization, member, now, now.Add(SignInLifetime), now.Add(-time.Hour), most)
 	return added, err
 }
 

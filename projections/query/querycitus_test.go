@@ -34,7 +34,7 @@ func TestReadsAreRoutedToOneNode(t *testing.T) {
 		"access": findKeys, "linked": findLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,
 		"api_key_uses": writeKeyUses, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,
-		"session": findSession, "insert_session": insertSession, "touch_session": touchSession, "sessions": listSessions, "memberships": findMemberships,
+		"addresses": findAddresses, "session": findSession, "insert_session": insertSession, "touch_session": touchSession, "sessions": listSessions, "memberships": findMemberships,
 		"add_sign_in": insertSignInLink, "add_proof": insertProofLink, "correct_addresses": correctAddresses, "sign_in": findSignInLink, "use_sign_in": useSignInLink, "take_challenge": takeChallenge,
 		"passkeys": findPasskeys, "use_passkey": usePasskey, "forget_sessions": forgetSessions, "forget_links": forgetLinks,
 	})

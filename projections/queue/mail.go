@@ -31,8 +31,9 @@ type Mail struct {
 
 // SignIn is a link that signs its reader in to the console. It is mailed at once and never queued: it is a secret.
 type SignIn struct {
-	URL   string
-	Until time.Time
+	URL      string
+	Until    time.Time
+	Newcomer bool // who reads it is a member of nothing, and has asked to sign up
 }
 
 // Invitation is what a mail says to the member who is invited.

@@ -197,6 +197,7 @@ func (r *run) environ() []string {
 		"INTEGRITY_TRUSTED_KEYS=" + r.file(keyfiles.TrustedKeysFile),
 		"INTEGRITY_PLANS=" + r.file(plansFile),
 		fmt.Sprintf("INTEGRITY_PUBLIC_PER_MINUTE=%d", unlimited),
+		fmt.Sprintf("INTEGRITY_PUBLIC_PAGES_PER_MINUTE=%d", unlimited),
 		"INTEGRITY_SECRET_KEY=" + r.secretText,
 		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine
 	}
@@ -262,6 +263,9 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 			r.Progress(fmt.Sprintf("round %d of %d: %s, c = %d: %.0f %s/s, p50 %s, p99 %s", i+1, r.Rounds, c.name, c.workers, round.PerSecond,
 				c.unit, shortDuration(round.P50), shortDuration(round.P99)))
 		}
+	}
+	if err := r.people(ctx, result); err != nil {
+		return fmt.Errorf("%d people at the console: %w", people, err)
 	}
 	for _, f := range result.Figures {
 		f.finish()

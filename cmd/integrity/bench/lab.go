@@ -43,9 +43,10 @@ type lab struct {
 	documents    atomic.Int64    // numbers given to documents
 }
 
-// organization is somebody who registers: a company, a granted key.
+// organization is somebody who registers: an owner, a company, a granted key.
 type organization struct {
 	id      domain.OrganizationID
+	member  domain.MemberID // its owner
 	company domain.CompanyID
 	key     domain.KeyID
 	header  http.Header // with the key's text
@@ -171,7 +172,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 			return nil, err
 		}
 	}
-	o.key, o.header, o.company = key.Outcome.ID, header(secret), place.Outcome.ID
+	o.member, o.key, o.header, o.company = member.Outcome.ID, key.Outcome.ID, header(secret), place.Outcome.ID
 	return o, ledger.Do(ctx, &domain.SetAccess{Origin: operator, Company: o.company, Key: o.key, Enabled: true})
 }
 

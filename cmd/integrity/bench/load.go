@@ -158,6 +158,7 @@ type client struct {
 // caller belongs to one worker: its next request, and the answer to its last one.
 type caller struct {
 	owner       *organization // whose key is sent; nil: none
+	header      http.Header   // that is sent instead; nil: none
 	path, query string
 	body        []byte
 	reader      bytes.Reader
@@ -191,6 +192,9 @@ func (c *client) exchange(ctx context.Context, worker int, method string) (statu
 	}
 	if w.owner != nil {
 		r.Header = w.owner.header
+	}
+	if w.header != nil {
+		r.Header = w.header
 	}
 	if method == http.MethodPost {
 		w.reader.Reset(w.body)

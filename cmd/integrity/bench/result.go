@@ -91,6 +91,8 @@ var goals = []goal{
 	{targetQuietBatches, unitRatio, atMost, 4, 2, nil},
 	{targetQuietSingles, unitRatio, atMost, 4, 2, nil},
 	{targetFlooding, unitRatio, atLeast, 0.9, 1, nil},
+	{targetPeople, unitRatio, atLeast, 0.95, 1, besidePeople},
+	{targetPeopleWait, unitRatio, atMost, 1.5, 1.1, waitsBesidePeople},
 	{targetRebuild, unitRate, atLeast, 30_000, 60_000, nil},
 	{targetAudit, unitRate, atLeast, 25_000, 60_000, nil},
 	{targetExport, unitRate, atLeast, 25_000, 60_000, nil},

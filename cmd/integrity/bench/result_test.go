@@ -93,6 +93,33 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 	}
 }
 
+// TestPagesAreTakenOff: what people's pages cost is no loss of registrations, and all else beside them is.
+func TestPagesAreTakenOff(t *testing.T) {
+	round := func(perSecond float64, micros, done int64, p99 time.Duration) *Figure {
+		f := &Figure{Rounds: []Round{{PerSecond: perSecond, P99: p99, Done: done, CPU: CPU{Service: time.Duration(micros) * time.Microsecond}}}}
+		f.finish()
+		return f
+	}
+	r := &run{Config: Config{Server: new(postgres.Server)}, figures: map[string]*Figure{}}
+	if m := besidePeople(r); m.missing == "" {
+		t.Errorf("without people: %+v", m)
+	}
+	r.figures[peopleAlone], r.figures[peopleIdle] = round(4000, 300, 4000, 20), round(4000, 300, 4000, 20)
+	r.figures[peopleBeside] = round(3600, 340, 1000, 30)
+	r.figures[peopleOpened], r.figures[peoplePages] = round(20, 0, 10, 1), round(500, 4000, 500, 1)
+	// 10 pages of 4,000 µs beside 1,000 registrations are 40 µs of each.
+	if m := besidePeople(r); m.value != 1 || m.wall != 0.9 || !strings.Contains(m.note, "with nothing taken off 0.88; 20 pages/s, each 4000 µs in all; beside 200 idle sessions 1.00") {
+		t.Errorf("%+v", m)
+	}
+	if m := waitsBesidePeople(r); m.value != 1.5 {
+		t.Errorf("%+v", m)
+	}
+	r.Server = nil
+	if m := besidePeople(r); m.missing != cpuUnknown {
+		t.Errorf("%+v", m)
+	}
+}
+
 func TestPercentile(t *testing.T) {
 	var list []time.Duration
 	for i := range 200 {

@@ -179,7 +179,7 @@ func (a *app) webhookDeliveriesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, after := wire.Deliveries{Deliveries: []wire.Delivery{}, HasMore: true}, ""
+		list, after := wire.Deliveries{Deliveries: []wire.Delivery{}, Next: wire.Next{HasMore: true}}, ""
 		for list.HasMore && len(list.Deliveries) < *most {
 			page, err := service.Deliveries(c.Context(), args[0], *status, after)
 			if err != nil {

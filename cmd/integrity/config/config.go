@@ -55,7 +55,7 @@ type Config struct {
 	InsecureHTTP, WebhookInsecure   bool
 	PublicPerMinute, PagesPerMinute int
 	SMTPURL, MailFrom               string
-	Invitations                     bool // whoever is invited becomes a member by themselves
+	SignUp                          SignUp
 	SecretKey                       string
 	TLSCert, TLSKey                 string
 	BlobURL                         string
@@ -70,6 +70,12 @@ type Config struct {
 	ShardsGiven, MetricsGiven bool // not only the default
 	// Files that the keys were read from; empty where a variable held the key itself, or nothing did.
 	signingKeyFile, transparencyKeyFile string
+}
+
+// SignUp says who becomes a member by themselves.
+type SignUp struct {
+	Invited bool // whoever is invited
+	Anybody bool // whoever can read the mail of an address, as owner of an organization of their own
 }
 
 // SecretKeyPath is the file that the key of webhook secrets is read from; empty where a variable holds the key itself.
@@ -247,6 +253,9 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 		if given[s.Name] && s.Needs != "" && !given[s.Needs] {
 			faults = append(faults, fmt.Errorf("%s must be set together with %s%s", s.Variable(), Prefix, s.Needs))
 		}
+	}
+	if cfg.SignUp.Anybody && !given["SMTP_URL"] {
+		faults = append(faults, fmt.Errorf("%sSIGNUP=open needs %sSMTP_URL: who has an address is confirmed by mail", Prefix, Prefix))
 	}
 	cfg.ShardsGiven, cfg.MetricsGiven = given["SHARDS"], given["METRICS_LISTEN"]
 	cfg.signingKeyFile, cfg.transparencyKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"]

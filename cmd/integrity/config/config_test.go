@@ -262,3 +262,19 @@ func TestTLSNeedsBothFiles(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whoever signs up proves an address by mail, so an open door without mail is refused at the start.
+func TestOpenSignUpNeedsMail(t *testing.T) {
+	for signUp, want := range map[string]SignUp{"": {Invited: true}, "invite": {Invited: true}, "off": {}} {
+		if cfg, err := load(t, []string{"INTEGRITY_SIGNUP=" + signUp}); err != nil || cfg.SignUp != want {
+			t.Errorf("%q: %+v, %v", signUp, cfg.SignUp, err)
+		}
+	}
+	if _, err := load(t, []string{"INTEGRITY_SIGNUP=open"}); err == nil || !strings.Contains(err.Error(), "INTEGRITY_SMTP_URL") {
+		t.Errorf("open without mail: %v", err)
+	}
+	cfg, err := load(t, []string{"INTEGRITY_SIGNUP=open", "INTEGRITY_SMTP_URL=smtp://127.0.0.1", "INTEGRITY_MAIL_FROM=ledger@example.org"})
+	if err != nil || cfg.SignUp != (SignUp{Invited: true, Anybody: true}) {
+		t.Errorf("open: %+v, %v", cfg.SignUp, err)
+	}
+}

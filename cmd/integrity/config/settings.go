@@ -104,8 +104,9 @@ func (c *Config) settings() []Setting {
 		{Name: "SMTP_URL", Secret: true, Needs: "MAIL_FROM",
 			value: checked(&c.SMTPURL, "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]", readBy(mail.ParseServer)),
 			Help:  "mail server for quota warnings and for links that sign people in; without it warnings are shown but not mailed"},
-		{Name: "SIGNUP", Default: "invite", value: parsed(&c.Invitations, "off or invite", oneOf(map[string]bool{"off": false, "invite": true})),
-			Help: "who becomes a member by themselves: invite, whoever an organization has invited; off, nobody"},
+		{Name: "SIGNUP", Default: "invite", value: parsed(&c.SignUp, "off, invite or open", oneOf(map[string]SignUp{"off": {}, "invite": {Invited: true}, "open": {Invited: true, Anybody: true}})),
+			Help: "who becomes a member by themselves: invite, whoever an organization has invited; open, also anybody with a mail address, " +
+				"as owner of a new organization on the free plan (needs INTEGRITY_SMTP_URL); off, nobody"},
 		{Name: "MAIL_FROM", value: checked(&c.MailFrom, "a mail address (needed with SMTP_URL)", readBy(netmail.ParseAddress)),
 			Help: "sender of the mails"},
 		{Name: "SECRET_KEY", Secret: true,

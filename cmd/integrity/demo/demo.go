@@ -40,8 +40,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/config"
@@ -91,12 +89,10 @@ func Allowed(cfg config.Config, listening net.Addr) error {
 // Demo is what the demo needs of the service that it runs beside.
 type Demo struct {
 	*cli.App
-	Cfg       *config.Config
-	Address   net.Addr
-	Ledger    *eventstore.Ledger
-	Store     *query.Store
-	Read      *pgxpool.Pool
-	Installed eventstore.Installation
+	Cfg     *config.Config
+	Address net.Addr
+	Ledger  *eventstore.Ledger
+	Store   *query.Store
 }
 
 // Run makes what a newcomer needs, or finds it again, and prints how to go on. It runs beside the server that it uses.
@@ -159,7 +155,7 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		_, err = s.Store.Organization(ctx, organization)
 	}
 	if err != nil {
-		if organization, err = operator.CreateOrganization(ctx, s.App, s.Ledger, s.Read, s.Installed, "Demo", domain.InternalPlan, true, nil); err != nil {
+		if organization, err = operator.CreateOrganization(ctx, s.App, s.Ledger, s.Store, "Demo", domain.InternalPlan, true, nil); err != nil {
 			return access, err
 		}
 	}

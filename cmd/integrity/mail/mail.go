@@ -126,6 +126,9 @@ func mailText(m queue.Mail, baseURL string) (subject, body string) {
 	switch l, q, i := m.SignIn, m.Quota, m.Invitation; {
 	case l != nil:
 		name, data["URL"], data["Until"] = "sign-in", l.URL, evidence.FormatTime(l.Until)
+		if l.Newcomer {
+			name = "sign-up"
+		}
 	case i != nil:
 		name, data["Role"], data["Until"] = "invitation", i.Role, evidence.FormatTime(i.ExpiresAt)
 		data["ES"], data["EN"] = i.URL[evidence.Spanish], i.URL[evidence.English]

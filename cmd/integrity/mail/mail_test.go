@@ -132,6 +132,18 @@ func TestTextOfASignInLink(t *testing.T) {
 	}
 }
 
+// TestTextOfASignUpLink: both languages say what the link is for, and that nothing is kept without it.
+func TestTextOfASignUpLink(t *testing.T) {
+	m := testMail("a@example.org")
+	m.Quota, m.SignIn = nil, &queue.SignIn{URL: "https://ledger.example/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC), Newcomer: true}
+	subject, body := mailText(m, "https://ledger.example")
+	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20T10:15:00Z", "nothing was made", "no se ha creado nada"} {
+		if !strings.Contains(body, part) || !strings.Contains(subject, "sign up") {
+			t.Errorf("without %q: %s\n%s", part, subject, body)
+		}
+	}
+}
+
 // TestTextOfAnInvitation: both languages name the role and the end, and lead to the page in that language.
 func TestTextOfAnInvitation(t *testing.T) {
 	m := testMail("ana@example.org")

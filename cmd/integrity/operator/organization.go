@@ -7,9 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
@@ -100,15 +98,14 @@ func (a *app) organizationCreateCommand() *cobra.Command {
 	cli.Require(v.Command, "plan")
 	var name string
 	v.check(func() error {
-		name = strings.TrimSpace(v.args[0])
-		if name == "" || len([]rune(name)) > 200 || strings.ContainsFunc(name, unicode.IsControl) {
-			return errors.New("NAME must be 1 to 200 characters without controls")
+		if name = strings.TrimSpace(v.args[0]); !domain.ValidOrganizationName(name) {
+			return errors.New("NAME " + domain.OrganizationNameRule)
 		}
 		return nil
 	})
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		internal := flags.internal || flags.plan == domain.InternalPlan
-		id, err := CreateOrganization(ctx, a.App, l.Ledger, l.Read, l.Installation, name, flags.plan, internal, flags.perMinute.limit)
+		id, err := CreateOrganization(ctx, a.App, l.Ledger, l.Store, name, flags.plan, internal, flags.perMinute.limit)
 		if err != nil {
 			return err
 		}
@@ -116,14 +113,12 @@ func (a *app) organizationCreateCommand() *cobra.Command {
 	})
 }
 
-// CreateOrganization gives a new organization the shard with the fewest; there it stays.
-func CreateOrganization(ctx context.Context, a *cli.App, to *eventstore.Ledger, read *pgxpool.Pool, in eventstore.Installation, name, plan string, internal bool, perMinute *int32) (domain.OrganizationID, error) {
-	var none domain.OrganizationID
-	shard, err := eventstore.EmptiestShard(ctx, read, in.Shards)
+// CreateOrganization makes an organization that has no members yet.
+func CreateOrganization(ctx context.Context, a *cli.App, to *eventstore.Ledger, store *query.Store, name, plan string, internal bool, perMinute *int32) (domain.OrganizationID, error) {
+	id, err := store.NewOrganizationID(ctx, a.Now())
 	if err != nil {
-		return none, err
+		return id, err
 	}
-	id := domain.NewOrganizationID(a.Now(), shard)
 	return id, to.Do(ctx, &domain.CreateOrganization{Origin: ledger.Origin(a, id), Name: name, Plan: plan, Internal: internal, PerMinute: perMinute})
 }
 

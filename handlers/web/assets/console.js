@@ -2,9 +2,14 @@
 
 export const all = (selector) => document.querySelectorAll(selector);
 
-for (const time of all("time[datetime]")) {
-  time.textContent = new Date(time.dateTime).toLocaleString(document.documentElement.lang, {dateStyle: "medium", timeStyle: "short"});
-}
+// Times of a part of the page, in the reader's zone.
+export const inOwnZone = (part) => {
+  for (const time of part.querySelectorAll("time[datetime]")) {
+    time.textContent = new Date(time.dateTime).toLocaleString(document.documentElement.lang, {dateStyle: "medium", timeStyle: "short"});
+  }
+};
+
+inOwnZone(document);
 
 export const show = (selector, shown) => {
   for (const element of all(selector)) {

@@ -1,0 +1,123 @@
+package handlers
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// historyRows is how many events a page of the history shows.
+const historyRows = 50
+
+// historyConsole are the page of the history, and what is new on it.
+func (s *server) historyConsole(both func(method, path string, handle handler, p policy)) {
+	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	both(get, "/history/new", s.newEvents, policy{caller: withSession, bucket: pages, scope: domain.AuditRead, unattended: true})
+}
+
+// historyQuestion is the filter that a page of the history is asked for with.
+func historyQuestion(q url.Values) query.AuditQuestion {
+	question := query.AuditQuestion{Limit: historyRows}
+	if action := domain.EventType(q.Get("action")); action.Known() {
+		question.Action = action
+	}
+	if target := q.Get("target"); targetPattern.MatchString(target) {
+		question.Target = target
+	}
+	return question
+}
+
+// history shows what has happened in the organization, newest first.
+func (s *server) history(r *http.Request) (any, error) {
+	question := historyQuestion(r.URL.Query())
+	if before, err := strconv.ParseInt(r.URL.Query().Get("before"), 10, 64); err == nil && before > 0 {
+		question.Before = before
+	}
+	page, err := s.Store.AuditEvents(r.Context(), callOf(r).access, question)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.History{Console: s.frameOf(r, "history"), Action: string(question.Action), Target: question.Target}
+	if shown.Events, err = s.happened(r.Context(), callOf(r), page.Events); err != nil {
+		return nil, err
+	}
+	for _, t := range domain.EventTypes() {
+		shown.Actions = append(shown.Actions, string(t))
+	}
+	filter := url.Values{}
+	for name, value := range map[string]string{"action": shown.Action, "target": shown.Target} {
+		if value != "" {
+			filter.Set(name, value)
+		}
+	}
+	address := func(path, bound string, sequence int64) string {
+		filter := url.Values{"action": filter["action"], "target": filter["target"], bound: {strconv.FormatInt(sequence, 10)}}
+		return web.Path(language(r), web.ConsoleRoot+path) + "?" + filter.Encode()
+	}
+	if page.More {
+		shown.Older = address("/history", "before", page.Cursor)
+	}
+	if question.Before == 0 {
+		shown.New = address("/history/new", "after", page.Total)
+	}
+	return consolePageOf(s.site.History(shown))
+}
+
+// newEvents answers the rows of what has happened since a page was made, for a script that asks again and again: where
+// there is nothing, nothing but the session is read. Of more than a page has, the newest are answered.
+func (s *server) newEvents(r *http.Request) (any, error) {
+	c, question, asked := callOf(r), historyQuestion(r.URL.Query()), newQuery(r)
+	question.After = asked.integer("after", 0, math.MaxInt64, 0, strictjson.Required)
+	if len(asked.problems) > 0 {
+		return nil, domain.Invalid(asked.problems)
+	}
+	if question.After >= c.access.Sequence {
+		return response{status: http.StatusNoContent}, nil
+	}
+	page, err := s.Store.AuditEvents(r.Context(), c.access, question)
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.happened(r.Context(), c, page.Events)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.site.HistoryRows(web.History{Console: s.frameOf(r, "history"), Events: events})
+	answer := struct {
+		After int64  `json:"after"` // to ask for next
+		Rows  string `json:"rows"`
+		Older *int64 `json:"older"` // before which others lie between these and what is shown; null: none do
+	}{After: page.Total, Rows: string(rows)}
+	if page.More {
+		answer.Older = &page.Cursor
+	}
+	return answer, err
+}
+
+// happened shows events, with the addresses of members for those who manage them.
+func (s *server) happened(ctx context.Context, c *call, events []query.AuditEvent) ([]web.Happened, error) {
+	var names map[domain.MemberID]string
+	if c.session.Role.Allows(domain.OrganizationAdmin) {
+		var members []domain.MemberID
+		for _, e := range events {
+			if id, err := domain.ParseID[domain.MemberID](e.Actor); err == nil {
+				members = append(members, id)
+			}
+		}
+		var err error
+		if names, err = s.Store.AddressesOf(ctx, c.session.Organization, members); err != nil {
+			return nil, err
+		}
+	}
+	return each(events, func(e query.AuditEvent) web.Happened {
+		id, _ := domain.ParseID[domain.MemberID](e.Actor)
+		return web.Happened{At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor, ActorName: names[id], Sequence: e.Sequence}
+	}), nil
+}

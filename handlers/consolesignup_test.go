@@ -1,0 +1,246 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+
+	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/projections/query"
+)
+
+// openToAll is a service on which anybody may sign up. What comes from its machine may say from which address.
+func openToAll(t *testing.T) *consoleService {
+	t.Helper()
+	return openConsoleWith(t, options{config: func(c *handlers.Config) {
+		c.SignUp, c.TrustedProxies = true, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	}})
+}
+
+const addressName = "__Host-integrity-address"
+
+// asks types an address into the page for signing up.
+func (p *guest) asks(address string) *guest {
+	p.t.Helper()
+	p.press("/en/console/sign-up", "email", address).leads("/en/console/sign-up/sent")
+	return p
+}
+
+// count counts rows of a table, as the owner of the database.
+func (s *service) count(what string, arguments ...any) (n int) {
+	s.t.Helper()
+	check(s.t, s.Pool.QueryRow(context.Background(), "SELECT count(*) FROM "+what, arguments...).Scan(&n))
+	return n
+}
+
+// Anybody who reads the mail of an address makes an organization with it, once, in the browser that asked, and owns it.
+func TestSignUp(t *testing.T) {
+	s := openToAll(t)
+	const address = "Ana.New@example.com"
+	p := s.guest()
+	p.visit("/en/console/sign-in").says(http.StatusOK, `href="/en/console/sign-up"`)
+	p.visit("/en/console/sign-up").says(http.StatusOK, `id="sign-up"`, `name="email"`)
+	for _, wrong := range []string{"", "nobody", "Ana <ana@example.com>"} {
+		p.press("/en/console/sign-up", "email", wrong).says(http.StatusUnprocessableEntity, "Enter an address")
+	}
+	p.do(http.MethodPost, "/en/console/sign-up", url.Values{"email": {address}}, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden)
+
+	// The answer tells nothing about the address. The page for signing in sends nothing to an unknown one.
+	p.press("/en/console/sign-in", "email", address).leads("/en/console/sign-in/sent")
+	known, unknown := s.guest().press("/en/console/sign-up", "email", s.org.Email), s.guest().press("/en/console/sign-up", "email", "nobody@example.com")
+	for _, header := range []http.Header{known.header, unknown.header} {
+		for _, own := range []string{"Date", "X-Request-Id", "Set-Cookie", "Ratelimit"} {
+			header.Del(own)
+		}
+	}
+	equal(t, "the answers to a known and an unknown address", []any{known.status, known.header, string(known.body)}, []any{unknown.status, unknown.header, string(unknown.body)})
+	if m := <-s.mails; m.To != s.org.Email || m.SignIn.Newcomer {
+		t.Errorf("mailed to a member: %+v", m)
+	}
+	if m := <-s.mails; m.To != "nobody@example.com" || !m.SignIn.Newcomer {
+		t.Errorf("mailed to a newcomer: %+v", m)
+	}
+
+	p.asks(address)
+	p.visit("/en/console/sign-up/sent").says(http.StatusOK, "A link arrives")
+	link, organizations := s.mailed(), s.count("organization_state")
+	s.guest().visit(link).says(http.StatusOK, "Press the button")
+	s.guest().press(link, "name", "Stolen").says(http.StatusForbidden, "another browser")
+	p.visit(link).says(http.StatusOK, `id="organization"`, `name="name"`, address, "gratis", "1000", "3000")
+	p.press(link).says(http.StatusOK, `id="organization"`)
+	for _, wrong := range []string{"", "  ", "a\nb", "\xff", strings.Repeat("x", 201)} {
+		p.press(link, "name", wrong).says(http.StatusUnprocessableEntity, "Enter 1 to 200 characters", `aria-invalid="true"`)
+	}
+	p.do(http.MethodPost, link, url.Values{"name": {"Forged"}}, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden)
+	if n := s.count("organization_state"); n != organizations {
+		t.Fatalf("%d organizations were made before anybody has pressed the button", n-organizations)
+	}
+	if n := s.count("texts WHERE body ILIKE '%example.com' AND body <> $1", s.org.Email); n != 0 {
+		t.Errorf("%d addresses of strangers are stored", n)
+	}
+	again := &guest{s, map[string]string{"__Host-integrity-browser": p.cookies["__Host-integrity-browser"], addressName: p.cookies[addressName]}}
+	p.press(link, "name", " Ana & Sons ").leads("/en/console")
+	if p.cookies[addressName] != "" {
+		t.Error("the browser keeps the address")
+	}
+	p.visit("/en/console").says(http.StatusOK, "Ana &amp; Sons", address, "owner", "What to do first")
+	p.visit("/en/console/history").says(http.StatusOK, "organization.created", "member.added")
+	p.visit("/en/console/sign-up").leads("/en/console")
+	again.press(link, "name", "Twice").says(http.StatusNotFound, "cannot be used")
+	if n := s.count("organization_state WHERE plan = 'gratis' AND NOT internal"); n != 1 || s.count("organization_state") != organizations+1 {
+		t.Errorf("%d organizations on the free plan", n)
+	}
+
+	// From now on the address signs in as any other, and its owner makes no second one.
+	p = s.guest().asks(address)
+	p.press(s.mailed(), "name", "Second").leads("/en/console")
+	if s.count("organization_state") != organizations+1 {
+		t.Error("the owner of an organization has made another")
+	}
+	if log := s.log.String(); strings.Contains(log, address) || strings.Contains(log, "is_") {
+		t.Error("an address or a link stands in the log")
+	}
+	s.Audit(t)
+}
+
+// Where the browser keeps the address no more, it is typed again: the link is for no other.
+func TestSignUpWithoutCookie(t *testing.T) {
+	s := openToAll(t)
+	p := s.guest().asks("ana.new@example.com")
+	link := s.mailed()
+	for name, kept := range map[string]string{"gone": "", "another's": "bm9ib2R5QGV4YW1wbGUuY29t", "broken": "%"} {
+		if p.cookies[addressName] = kept; kept == "" {
+			delete(p.cookies, addressName)
+		}
+		if page := p.visit(link); !contains(page.body, `id="email"`) {
+			t.Errorf("%s: no address is asked for: %s", name, page.body)
+		}
+		p.press(link, "name", "Example").says(http.StatusUnprocessableEntity, "Enter the address that the link was mailed to")
+		p.press(link, "name", "Example", "email", "nobody@example.com").says(http.StatusUnprocessableEntity, "Enter the address that the link was mailed to")
+	}
+	p.press(link, "name", "Example", "email", "Ana.New@example.com").leads("/en/console")
+	p.visit("/en/console").says(http.StatusOK, "Ana.New@example.com")
+}
+
+// A member who owns nothing may make an organization beside those of the address; asking to sign in signs in as before.
+func TestMemberSignsUp(t *testing.T) {
+	s := openToAll(t)
+	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
+	s.signedIn(member.Email).press("/en/console/sign-out")
+	p := s.guest().asks(member.Email)
+	link := s.mailed()
+	p.press(link).says(http.StatusOK, s.org.ID.String(), `id="organization"`, "or create another")
+	p.press(link, "organization", s.org.ID.String()).leads("/en/console")
+	p.visit("/en/console").says(http.StatusOK, "viewer")
+
+	p = s.guest().asks(member.Email)
+	link = s.mailed()
+	p.press(link, "name", "Ana's own").leads("/en/console")
+	p.visit("/en/console").says(http.StatusOK, "Ana&#39;s own", "owner")
+
+	// A disabled member is a stranger.
+	disabled := domain.MemberDisabled
+	gone := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ben@example.com", Role: domain.Admin}).Outcome
+	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: gone.ID, Status: &disabled})
+	p = s.guest().asks(gone.Email)
+	if page := p.press(s.mailed()); contains(page.body, s.org.ID.String()) || !contains(page.body, `id="organization"`) {
+		t.Errorf("a disabled member is offered: %s", page.body)
+	}
+	s.Audit(t)
+}
+
+// Only an operator opens the door, and only with mail.
+func TestSignUpIsClosed(t *testing.T) {
+	s := openToAll(t)
+	p := s.guest().asks("ana.new@example.com")
+	link := s.mailed()
+	closed := s.second(options{config: func(c *handlers.Config) { c.LinkMailer = s.mailer(t, c) }})
+	at := &guest{&consoleService{closed, s.mails}, p.cookies}
+	at.visit("/en/console/sign-up").says(http.StatusNotFound)
+	at.press("/en/console/sign-up", "email", "ben@example.com").says(http.StatusNotFound)
+	at.press(link, "name", "Example").says(http.StatusNotFound, "cannot be used")
+	if page := at.visit("/en/console/sign-in"); contains(page.body, "sign-up") {
+		t.Errorf("the closed door is shown: %s", page.body)
+	}
+	if mute := s.second(options{config: func(c *handlers.Config) { c.SignUp = true }}); mute.visit("/en/console/sign-up", "", "").status != http.StatusNotFound {
+		t.Error("without mail the door is open")
+	}
+}
+
+// What a network, an address and a process may have sent and made is bounded, and no limit tells an address.
+func TestSignUpLimits(t *testing.T) {
+	s := openToAll(t)
+	s.hold()
+	from := func(network string, p *guest, path string, form ...string) answer {
+		values := url.Values{}
+		for i := 0; i < len(form); i += 2 {
+			values.Set(form[i], form[i+1])
+		}
+		return p.do(http.MethodPost, path, values, "X-Forwarded-For", network)
+	}
+	ask := func(network, address string) (*guest, answer) {
+		p := s.guest()
+		return p, from(network, p, "/en/console/sign-up", "email", address)
+	}
+
+	// A network asks twenty times an hour, for whatever addresses.
+	for i := range 20 {
+		_, a := ask("192.0.2.1", s.org.Email)
+		a.leads("/en/console/sign-up/sent")
+		if i < query.LinksPerHour {
+			s.mailed()
+		}
+	}
+	_, a := ask("192.0.2.1", "nobody@example.com")
+	a.says(http.StatusTooManyRequests)
+	if a.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+
+	// An address is sent five links an hour.
+	for range query.LinksPerHour {
+		ask("192.0.2.2", "often@example.com")
+		s.mailed()
+	}
+	_, a = ask("192.0.2.2", "often@example.com")
+	a.leads("/en/console/sign-up/sent")
+
+	// A network makes five organizations a day, and the link of the sixth stays.
+	sent := query.LinksPerHour
+	for i := range 6 {
+		p, _ := ask("192.0.2.3", fmt.Sprintf("owner-%d@example.com", i))
+		link := s.mailed()
+		sent++
+		switch a := from("192.0.2.3", p, link, "name", "Example"); {
+		case i < 5:
+			a.leads("/en/console")
+		default:
+			a.says(http.StatusTooManyRequests)
+			from("192.0.2.4", p, link, "name", "Example").leads("/en/console")
+		}
+	}
+
+	// A process mails to two hundred unknown addresses an hour; members are still mailed.
+	for i := sent; i < 200; i++ {
+		ask(fmt.Sprintf("198.51.100.%d", i), fmt.Sprintf("new-%d@example.com", i))
+		s.mailed()
+	}
+	_, a = ask("192.0.2.5", "late@example.com")
+	a.leads("/en/console/sign-up/sent")
+	ask("192.0.2.5", "owner-1@example.com")
+	if m := <-s.mails; m.To != "owner-1@example.com" {
+		t.Errorf("mailed to %s", m.To)
+	}
+	s.logged("no more links to sign up are mailed in this hour")
+	s.skew.Add(int64(3600e9))
+	ask("192.0.2.5", "late@example.com")
+	if m := <-s.mails; m.To != "late@example.com" {
+		t.Errorf("in the next hour to %s", m.To)
+	}
+	s.Audit(t)
+}

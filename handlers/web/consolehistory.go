@@ -1,0 +1,38 @@
+package web
+
+import "time"
+
+// History is a page of what has happened.
+type History struct {
+	Console        Console
+	Events         []Happened
+	Actions        []string // that there are
+	Action, Target string   // the filter
+	Older          string   // address of the events before; empty: there are no others
+	New            string   // address of what happens after; empty: the page does not show the newest
+}
+
+// Happened is an event.
+type Happened struct {
+	At               time.Time
+	Action, Target   string
+	Actor, ActorName string // the name is the address of a member
+	Sequence         int64
+}
+
+type historyFrame struct {
+	consoleFrame
+	History
+}
+
+// History renders it.
+func (s *Site) History(h History) ([]byte, error) {
+	f := historyFrame{s.consoleFrame(h.Console), h}
+	f.Script = "consolehistory.js"
+	return render(s.console, "history.html", f)
+}
+
+// HistoryRows renders the rows of the events alone.
+func (s *Site) HistoryRows(h History) ([]byte, error) {
+	return render(s.console, "history-rows", historyFrame{s.consoleFrame(h.Console), h})
+}
