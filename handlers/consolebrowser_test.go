@@ -213,12 +213,12 @@ func TestConsoleInTheBrowser(t *testing.T) {
 
 // looks requires that axe finds no fault with the page, and that it needs no scrolling sideways at 320 CSS pixels.
 func (p *tab) looks(axe, scheme, name, prefix string) {
-	p.t.Helper()
+	p.T.Helper()
 	p.accessible(axe, scheme)
 	p.shot("console-" + name + prefix)
 	p.window(320, 640)
 	if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
-		p.t.Errorf("%s%s is %d pixels wide: %s", prefix, name, width, eval[string](p,
+		p.T.Errorf("%s%s is %d pixels wide: %s", prefix, name, width, eval[string](p,
 			`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
 	}
 	p.window(1280, 900)

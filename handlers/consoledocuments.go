@@ -183,12 +183,16 @@ func (s *server) documentOf(r *http.Request, name string, document domain.Artifa
 	if err != nil {
 		return shown, analysis, err
 	}
-	names, err := s.membersByID(r)
+	slices.Reverse(versions)
+	at := max(0, slices.IndexFunc(versions, func(v query.ArtifactVersion) bool { return v.ID == version }))
+	said := each(versions[at].Reviews, func(r query.Review) domain.MemberID { return r.Member })
+	if approval := versions[at].Approval; approval != nil {
+		said = append(said, approval.Member)
+	}
+	names, err := s.memberAddresses(ctx, c, said)
 	if err != nil {
 		return shown, analysis, err
 	}
-	slices.Reverse(versions)
-	at := max(0, slices.IndexFunc(versions, func(v query.ArtifactVersion) bool { return v.ID == version }))
 	later := slices.ContainsFunc(versions[:at], func(v query.ArtifactVersion) bool { return v.Certificate != nil })
 	role := c.session.Role
 	shown = web.DocumentPage{
@@ -201,26 +205,10 @@ func (s *server) documentOf(r *http.Request, name string, document domain.Artifa
 	return shown, versions[at].AnalysisID, nil
 }
 
-// membersByID are the addresses of members, for those who administer the organization, and one's own.
-func (s *server) membersByID(r *http.Request) (names map[string]string, err error) {
-	session := callOf(r).session
-	names = map[string]string{session.Member.String(): session.Email}
-	if session.Role.Allows(domain.OrganizationAdmin) {
-		members, err := s.Store.Members(r.Context(), session.Organization)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range members {
-			names[m.ID.String()] = m.Email
-		}
-	}
-	return names, nil
-}
-
-func viewCertifiedDocument(v query.ArtifactVersion, names map[string]string) web.DocumentVersion {
+func viewCertifiedDocument(v query.ArtifactVersion, names map[domain.MemberID]string) web.DocumentVersion {
 	shown := viewDocumentVersion(v)
 	by := func(member domain.MemberID, at time.Time, text *string) web.Statement {
-		return web.Statement{By: cmp.Or(names[member.String()], member.String()), At: at, Text: text}
+		return web.Statement{By: cmp.Or(names[member], member.String()), At: at, Text: text}
 	}
 	shown.Reviews = each(v.Reviews, func(r query.Review) web.Statement {
 		said := by(r.Member, r.DeclaredAt, r.Statement)

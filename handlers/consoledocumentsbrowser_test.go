@@ -22,7 +22,6 @@ func TestDocumentsInTheBrowser(t *testing.T) {
 	axe := axeScript(t)
 	for prefix, scheme := range map[string]string{"": "light", "/en": "dark"} {
 		p := w.tab()
-		complaints := p.complaints()
 		on := func(name string) {
 			t.Helper()
 			p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
@@ -114,11 +113,9 @@ func TestDocumentsInTheBrowser(t *testing.T) {
 		p.click(`a[href$="/new"]`)
 		on("document-version")
 		looks("document-version")
-		p.mu.Lock()
-		if len(*complaints) > 0 || len(p.foreign) > 0 {
-			t.Errorf("in the console: %v; requests for %v", *complaints, p.foreign)
+		if complaints, foreign := p.Complaints(), p.Foreign(); len(complaints) > 0 || len(foreign) > 0 {
+			t.Errorf("in the console: %v; requests for %v", complaints, foreign)
 		}
-		p.mu.Unlock()
 	}
 	w.Audit(t)
 }
