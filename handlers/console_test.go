@@ -155,6 +155,15 @@ func (a answer) says(status int, words ...string) answer {
 	return a
 }
 
+// operatorLink is the code of a link that the operator makes.
+func (s *service) operatorLink(member domain.MemberID) (code string) {
+	s.t.Helper()
+	link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: s.org.Operator(), Member: member}, s.Now())
+	must(s, link)
+	check(s.t, s.Store(s.t).AddOperatorLink(context.Background(), link.Outcome, s.Now()))
+	return code
+}
+
 // signedIn is a person who has signed in with a mailed link.
 func (c *consoleService) signedIn(address string) *guest {
 	c.t.Helper()
@@ -301,22 +310,15 @@ func TestSignInChoosesOrganization(t *testing.T) {
 	p.visit("/en/console/history").says(http.StatusOK, second.Key.Member.String())
 
 	// The operator's link is for one membership, in whatever browser; a membership that ends meanwhile signs nobody in.
-	store := s.Store(t)
-	operators := func(member domain.MemberID) (code string) {
-		link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: s.org.Operator(), Member: member}, s.Now())
-		if store.AddOperatorLink(context.Background(), link.Outcome, s.Now()) == nil {
-			t.Error("a link without its event")
-		}
-		must(s.service, link)
-		check(t, store.AddOperatorLink(context.Background(), link.Outcome, s.Now()))
-		return code
+	if s.Store(t).AddOperatorLink(context.Background(), domain.OperatorLink{}, s.Now()) == nil {
+		t.Error("a link without its event")
 	}
-	code := operators(s.org.Key.Member)
+	code := s.operatorLink(s.org.Key.Member)
 	anybody := s.guest()
 	anybody.press("/en/console/link/" + code).leads("/en/console")
 	anybody.visit("/en/console").says(http.StatusOK)
 	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
-	code = operators(member.ID)
+	code = s.operatorLink(member.ID)
 	disabled := domain.MemberDisabled
 	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: member.ID, Status: &disabled})
 	anybody.press("/en/console/link/"+code).says(http.StatusNotFound, "cannot be used")

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"integrityledger/domain"
 	"integrityledger/projections/query"
 )
 
