@@ -190,6 +190,7 @@ type Security struct {
 	Keys     []Passkey
 	Sessions []SessionView
 	MaxName  int
+	Prove    string // where to prove first who it is; empty: needless
 }
 
 // Passkey is one of a person.
