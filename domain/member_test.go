@@ -186,7 +186,7 @@ func TestOrganizationWithOwner(t *testing.T) {
 	fresh := func(name, owner string) *CreateOrganization {
 		return &CreateOrganization{Origin: Origin{Organization: NewOrganizationID(w.now, 3), Actor: SystemActor, RequestID: "r"}, Name: name, Plan: FreePlan, Owner: owner}
 	}
-	for _, wrong := range []*CreateOrganization{fresh("", "ana@example.com"), fresh(" x", "ana@example.com"), fresh("a\x00", "ana@example.com"), fresh("Example", "nobody")} {
+	for _, wrong := range []*CreateOrganization{fresh("", "ana@example.com"), fresh(" x", "ana@example.com"), fresh("a\x00", "ana@example.com"), fresh("Bank\u202etxe.", "ana@example.com"), fresh("Example", "nobody")} {
 		if code := w.execute(wrong); code != InvalidData || w.state.Organization(wrong.Organization) != nil {
 			t.Errorf("%q of %q: %s", wrong.Name, wrong.Owner, code)
 		}

@@ -67,8 +67,8 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 			p.accessible(axe, map[string]string{"": "light", "/en": "dark"}[prefix])
 			p.shot("certificate-" + want.result + "-" + want.record + prefix)
 		}
-		if len(p.foreign) > 0 {
-			t.Errorf("requests left for %v", p.foreign)
+		if len(p.Foreign()) > 0 {
+			t.Errorf("requests left for %v", p.Foreign())
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestUnableToCheckACertificate(t *testing.T) {
 		"an unknown reason":     changed(`"reason":"MATCH"`, `"reason":"MATCH_CURRENT"`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w.t, p.t = t, t
+			w.t, p.T = t, t
 			p.open("/certificates/" + id)
 			begin(p)
 			p.choose(file(t, "a.txt", "one"))

@@ -149,23 +149,11 @@ func randomSecret() string {
 // the session.
 func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 	c := callOf(r)
-	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
-	if !ok {
-		return r, errSignedOut
-	}
-	session := &query.Session{}
-	ctx, err := s.console.sessions.Load(query.WithSession(r.Context(), shard, session), token)
+	ctx, session, err := s.sessionOf(r.Context(), r)
 	if err != nil {
 		return r, err
 	}
-	if s.console.sessions.Token(ctx) == "" {
-		return r, errSignedOut
-	}
-	c.session = session
-	c.access = domain.Access{
-		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
-		Internal: session.Internal, Sequence: session.Sequence,
-	}
+	c.session, c.access = session, accessOf(session)
 	if !p.unattended && c.start.Sub(session.UsedAt) >= touchEvery {
 		if _, _, err := s.console.sessions.Commit(ctx); err != nil {
 			return r, err
@@ -173,6 +161,27 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 	}
 	c.scope = p.scope
 	return r.WithContext(ctx), roleAllows(session.Role, p.scope)
+}
+
+// sessionOf reads the session of the request's cookie, or refuses with errSignedOut. The context that it returns carries it.
+func (s *server) sessionOf(ctx context.Context, r *http.Request) (context.Context, *query.Session, error) {
+	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
+	if !ok {
+		return ctx, nil, errSignedOut
+	}
+	session := &query.Session{}
+	ctx, err := s.console.sessions.Load(query.WithSession(ctx, shard, session), token)
+	if err == nil && s.console.sessions.Token(ctx) == "" {
+		err = errSignedOut
+	}
+	return ctx, session, err
+}
+
+func accessOf(session *query.Session) domain.Access {
+	return domain.Access{
+		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
+		Internal: session.Internal, Sequence: session.Sequence,
+	}
 }
 
 // roleAllows refuses a member whose role may not see a page, or do what is on it.
@@ -417,6 +426,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	s.webhooksConsole(both)
 	s.companiesConsole(both)
 	s.keysConsole(both)
+	s.documentsConsole(both)
 	s.membersConsole(both)
 	s.planConsole(both)
 	if s.console.passkeys != nil {

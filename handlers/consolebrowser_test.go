@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/webauthn"
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/domain"
@@ -37,26 +36,14 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		"/en": {"dark", "Overview", "laptop"},
 	} {
 		p := w.tab()
-		complaints := p.complaints()
-		call(p, webauthn.Enable, webauthn.EnableParams{})
-		call(p, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
-			Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true,
-			IsUserVerified: true, AutomaticPresenceSimulation: true,
-		}})
+		p.Authenticator()
 		on := func(name string) {
 			t.Helper()
 			p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
 		}
 		looks := func(name string) {
 			t.Helper()
-			p.accessible(axe, words.scheme)
-			p.shot("console-" + name + prefix)
-			p.window(320, 640)
-			if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
-				t.Errorf("%s%s is %d pixels wide: %s", prefix, name, width, eval[string](p,
-					`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
-			}
-			p.window(1280, 900)
+			p.looks(axe, words.scheme, name, prefix)
 		}
 		p.open(prefix + "/console")
 		on("sign-in")
@@ -212,16 +199,27 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		on("sign-in")
 		p.click("[data-passkey]")
 		p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed]")))
-		p.mu.Lock()
-		for _, complaint := range *complaints { // the browser itself names each answer that refuses, and what it clears
+		for _, complaint := range p.Complaints() { // the browser itself names each answer that refuses, and what it clears
 			if !strings.Contains(complaint, "the server responded with a status of 409") && !strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "status of 422") && !strings.Contains(complaint, "Clear-Site-Data") {
 				t.Errorf("in the console: %s", complaint)
 			}
 		}
-		if len(p.foreign) > 0 {
-			t.Errorf("requests for %v", p.foreign)
+		if foreign := p.Foreign(); len(foreign) > 0 {
+			t.Errorf("requests for %v", foreign)
 		}
-		p.mu.Unlock()
 	}
 	w.Audit(t)
+}
+
+// looks requires that axe finds no fault with the page, and that it needs no scrolling sideways at 320 CSS pixels.
+func (p *tab) looks(axe, scheme, name, prefix string) {
+	p.T.Helper()
+	p.accessible(axe, scheme)
+	p.shot("console-" + name + prefix)
+	p.window(320, 640)
+	if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
+		p.T.Errorf("%s%s is %d pixels wide: %s", prefix, name, width, eval[string](p,
+			`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
+	}
+	p.window(1280, 900)
 }

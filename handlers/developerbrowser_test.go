@@ -6,8 +6,6 @@ import (
 
 	cdpbrowser "github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/emulation"
-	cdplog "github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
@@ -22,27 +20,6 @@ func guides(prefix string) (paths []string) {
 	return paths
 }
 
-// complaints collects what a page writes to the console, and what it throws.
-func (p *tab) complaints() *[]string {
-	p.t.Helper()
-	var found []string
-	check(p.t, chromedp.Listen(p.Context, func(event any) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		switch e := event.(type) {
-		case *cdplog.EventEntryAdded:
-			found = append(found, string(e.Entry.Level)+": "+e.Entry.Text+" "+e.Entry.URL)
-		case *runtime.EventExceptionThrown:
-			found = append(found, "thrown: "+e.ExceptionDetails.Text)
-		case *runtime.EventConsoleAPICalled:
-			found = append(found, "console."+string(e.Type))
-		}
-	}))
-	call(p, cdplog.Enable, struct{}{})
-	call(p, runtime.Enable, struct{}{})
-	return &found
-}
-
 // The pages ask nothing of others, say nothing to the console, store nothing, need
 // no scrolling sideways at 320 CSS pixels, and have no fault that axe finds.
 func TestDeveloperPagesInTheBrowser(t *testing.T) {
@@ -50,7 +27,6 @@ func TestDeveloperPagesInTheBrowser(t *testing.T) {
 	axe := axeScript(t)
 	for prefix, scheme := range map[string]string{"": "light", "/en": "dark"} {
 		p := w.tab()
-		complaints := p.complaints()
 		for _, path := range guides(prefix) {
 			p.open(path)
 			p.do(chromedp.WaitReady(chromedp.CSS("footer")))
@@ -63,11 +39,9 @@ func TestDeveloperPagesInTheBrowser(t *testing.T) {
 			}
 			p.window(1280, 900)
 		}
-		p.mu.Lock()
-		if len(p.foreign) > 0 || len(*complaints) > 0 {
-			t.Errorf("requests for %v, in the console %v", p.foreign, *complaints)
+		if foreign, complaints := p.Foreign(), p.Complaints(); len(foreign) > 0 || len(complaints) > 0 {
+			t.Errorf("requests for %v, in the console %v", foreign, complaints)
 		}
-		p.mu.Unlock()
 		if stored := eval[int](p, `document.cookie.length + localStorage.length + sessionStorage.length`); stored != 0 {
 			t.Error("a page has stored something")
 		}

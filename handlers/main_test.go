@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/handlers/browsertest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(wholeContract{m}) }
@@ -16,7 +17,7 @@ type wholeContract struct{ *testing.M }
 
 func (w wholeContract) Run() int {
 	code := w.M.Run()
-	closeBrowser()
+	browsertest.Close()
 	removePackages()
 	for _, name := range []string{"test.run", "test.skip", "test.list", "test.bench", "test.fuzz"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {

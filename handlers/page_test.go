@@ -55,11 +55,11 @@ type shows struct {
 }
 
 func (p *tab) shows(want shows) {
-	p.t.Helper()
+	p.T.Helper()
 	text := p.result(want.result)
 	for _, part := range append([]string{want.title, want.not}, want.checks...) {
 		if !strings.Contains(text, part) {
-			p.t.Errorf("%s does not say %q:\n%s", want.result, part, text)
+			p.T.Errorf("%s does not say %q:\n%s", want.result, part, text)
 		}
 	}
 }
@@ -107,8 +107,8 @@ func TestResultsInTheBrowser(t *testing.T) {
 			p.accessible(axe, map[string]string{"": "light", "/en": "dark"}[prefix])
 			p.shot(want.result + "-" + want.record + prefix)
 		}
-		if len(p.foreign) > 0 {
-			t.Errorf("requests left for %v", p.foreign)
+		if len(p.Foreign()) > 0 {
+			t.Errorf("requests left for %v", p.Foreign())
 		}
 	}
 }
@@ -127,7 +127,7 @@ func axeScript(t *testing.T) string {
 
 // accessible fails on every violation of WCAG 2.2 AA that axe finds. An empty axe finds nothing.
 func (p *tab) accessible(axe, scheme string) {
-	p.t.Helper()
+	p.T.Helper()
 	if axe == "" {
 		return
 	}
@@ -136,7 +136,7 @@ func (p *tab) accessible(axe, scheme string) {
 	p.scheme(scheme)
 	p.do(chromedp.Evaluate[chromedp.Void](axe))
 	for _, violation := range eval[[]string](p, found, chromedp.EvalAwaitPromise) {
-		p.t.Errorf("accessibility, %s: %s", scheme, violation)
+		p.T.Errorf("accessibility, %s: %s", scheme, violation)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestUnableToCheck(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name+c.path, func(t *testing.T) {
-			w.t, p.t = t, t
+			w.t, p.T = t, t
 			w.use(working)
 			p.open(c.path + id)
 			c.begin(p)
@@ -250,8 +250,8 @@ func (w *site) leavesHashAlone(path, asked, content string) {
 	if len(sent) > 4096 {
 		t.Errorf("%d bytes have left", len(sent))
 	}
-	if len(p.foreign) > 0 {
-		t.Errorf("requests left for %v", p.foreign)
+	if len(p.Foreign()) > 0 {
+		t.Errorf("requests left for %v", p.Foreign())
 	}
 	if stored := eval[int](p, `document.cookie.length + localStorage.length + sessionStorage.length`); stored != 0 {
 		t.Error("the page has stored something")
@@ -290,7 +290,7 @@ func TestWithoutJavaScript(t *testing.T) {
 
 // paste sends a hash by the form.
 func (p *tab) paste(text string) {
-	p.t.Helper()
+	p.T.Helper()
 	const field = chromedp.CSS("#sha256")
 	if !eval[bool](p, `document.querySelector(".paste").open`) {
 		p.click(".paste summary")

@@ -121,16 +121,16 @@ func (s *service) declared(document, sum string, size int) string {
 
 // note waits until the page says why nothing was compared.
 func (p *tab) note(text string) {
-	p.t.Helper()
+	p.T.Helper()
 	p.until(`document.querySelector('#result [data-result="FILE_NOT_COMPARED"] .note')?.textContent.includes(` + strconv.Quote(text) + `)`)
 }
 
 // renderers is the most memory that each renderer process has had so far, in
 // bytes (VmHWM: what it shares with others included).
 func (p *tab) renderers() map[int64]int64 {
-	p.t.Helper()
+	p.T.Helper()
 	processes, err := chromedp.CallBrowser(p, systeminfo.GetProcessInfo, cdp.Empty{})
-	check(p.t, err)
+	check(p.T, err)
 	peaks := map[int64]int64{}
 	for _, process := range processes.ProcessInfo {
 		if process.Type != "renderer" {
@@ -141,13 +141,13 @@ func (p *tab) renderers() map[int64]int64 {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || err == nil && peak == nil {
 			continue // it has ended since it was listed, as that of an earlier test may
 		}
-		check(p.t, err)
+		check(p.T, err)
 		kib, err := strconv.ParseInt(string(peak[1]), 10, 64)
-		check(p.t, err)
+		check(p.T, err)
 		peaks[process.ID] = kib << 10
 	}
 	if len(peaks) == 0 {
-		p.t.Error("there is no renderer to measure")
+		p.T.Error("there is no renderer to measure")
 	}
 	return peaks
 }
@@ -199,25 +199,25 @@ func TestWhatIsNoFile(t *testing.T) {
 
 // key presses a key, with Shift or without.
 func (p *tab) key(keys string, modifiers ...chromedp.Modifier) {
-	p.t.Helper()
+	p.T.Helper()
 	p.do(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...)))
 }
 
 // tabTo presses Tab until the focus is on what the selector finds.
 func (p *tab) tabTo(selector string, modifiers ...chromedp.Modifier) {
-	p.t.Helper()
+	p.T.Helper()
 	for range 20 {
 		p.key(kb.Tab, modifiers...)
 		if eval[bool](p, `document.activeElement.matches(`+strconv.Quote(selector)+`)`) {
 			return
 		}
 	}
-	p.t.Fatalf("Tab does not reach %s", selector)
+	p.T.Fatalf("Tab does not reach %s", selector)
 }
 
 // chooseByKey opens the file dialogue of what has the focus, and gives it a file.
 func (p *tab) chooseByKey(path string) {
-	p.t.Helper()
+	p.T.Helper()
 	call(p, page.Enable, page.EnableParams{})
 	call(p, page.SetInterceptFileChooserDialog, page.SetInterceptFileChooserDialogParams{Enabled: true})
 	opened := run(p, chromedp.WaitEvent(page.FileChooserOpened, nil, chromedp.KeyEvent(kb.Enter)))

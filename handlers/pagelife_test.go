@@ -18,7 +18,7 @@ func (w *site) around(serve func(rw http.ResponseWriter, r *http.Request, next h
 
 // loaded waits until the answer to a comparison with this hash is in the page.
 func (p *tab) loaded(sum string) {
-	p.t.Helper()
+	p.T.Helper()
 	p.until(`performance.getEntriesByType("resource").some(entry => entry.name.endsWith("` + sum + `") && entry.responseEnd > 0)`)
 }
 

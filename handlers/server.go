@@ -122,6 +122,7 @@ type server struct {
 	bodies    *fairSemaphore // large ones, from before they are read until they are answered
 	singles   *fairSemaphore // single commands under way
 	preparing *fairSemaphore // processors that prepare batches
+	exports   *fairSemaphore // of histories under way
 	used      *usedVersions
 	callers   *callers
 	records   *verifier
@@ -155,6 +156,7 @@ func New(c Config) http.Handler {
 		bodies:    newBodies(c.Closing),
 		singles:   newSingles(c.Closing),
 		preparing: newFairSemaphore(preparers(), preparers(), math.MaxInt),
+		exports:   newFairSemaphore(exportsAtOnce, 1, 0),
 		used:      newUsedVersions(),
 		callers:   newCallers(),
 		records:   newVerifier(),

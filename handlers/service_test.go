@@ -417,7 +417,7 @@ func must[C domain.Command](s *service, command C) C {
 	return command
 }
 
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -161,7 +161,7 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 
 // give gives a field of the page a file, and waits until the page has heard of it.
 func (p *tab) give(field, path string) {
-	p.t.Helper()
+	p.T.Helper()
 	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
 		`window.heard = false; document.querySelector(%q).addEventListener("change", () => { window.heard = true }, {once: true})`, field)))
 	p.do(chromedp.SetUploadFiles(chromedp.CSS(field), []string{path}, chromedp.NodeReady))
@@ -170,7 +170,7 @@ func (p *tab) give(field, path string) {
 
 // found verifies what was chosen and returns the text of the findings.
 func (p *tab) found() string {
-	p.t.Helper()
+	p.T.Helper()
 	p.click(`#evidence [type="submit"]`)
 	const findings = chromedp.CSS(`#result > .panel[data-result="findings"]`)
 	p.do(chromedp.WaitVisible(findings))
@@ -290,15 +290,15 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		if stored := eval[int](p, `document.cookie.length + localStorage.length + sessionStorage.length`); stored != 0 {
 			t.Error("the page has stored something")
 		}
-		if len(p.foreign) > 0 {
-			t.Errorf("requests left for %v", p.foreign)
+		if len(p.Foreign()) > 0 {
+			t.Errorf("requests left for %v", p.Foreign())
 		}
 	}
 }
 
 // notice waits until the page says why there are no findings.
 func (p *tab) notice(text string) {
-	p.t.Helper()
+	p.T.Helper()
 	p.until(fmt.Sprintf(`document.querySelector('#result [data-result="notice"] h2')?.textContent.includes(%q)`, text))
 }
 

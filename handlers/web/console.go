@@ -12,11 +12,11 @@ import (
 const ConsoleRoot = "/console"
 
 // consolePages are those of the navigation, in its order. A page that is not listed is not there.
-var consolePages = []string{"", "records", "companies", "keys", "webhooks", "members", "history", "plan", "security"}
+var consolePages = []string{"", "records", "companies", "keys", "webhooks", "documents", "members", "history", "plan", "security"}
 
 // consoleScopes are what pages need that are not for every role.
 var consoleScopes = map[string]domain.Scope{
-	"keys": domain.OrganizationAdmin, "webhooks": domain.IntegrityAdmin, "members": domain.OrganizationAdmin,
+	"keys": domain.OrganizationAdmin, "webhooks": domain.IntegrityAdmin, "documents": domain.ArtifactsRead, "members": domain.OrganizationAdmin,
 }
 
 // Console is what every page of the console shows.

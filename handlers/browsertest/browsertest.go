@@ -1,0 +1,252 @@
+// Package browsertest drives a real Chromium for the tests of pages.
+package browsertest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/webauthn"
+	"github.com/chromedp/chromedp"
+)
+
+// Patience bounds each wait for the browser. No test asserts a time.
+const Patience = 4 * time.Minute
+
+// chromium is the one browser of the run. It can reach this machine alone.
+var chromium = sync.OnceValues(func() (*browser, error) {
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		return nil, errors.New("the tests of the pages need Chromium (Debian: sudo apt-get install chromium); make test installs it where it may")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(Patience), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"))
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, _ := chromedp.NewContext(allocator)
+	if err := chromedp.Do(ctx); err != nil {
+		stop()
+		return nil, err
+	}
+	return &browser{ctx, func() { _ = chromedp.Cancel(ctx); stop() }}, nil
+})
+
+type browser struct {
+	context.Context
+	stop func()
+}
+
+var started atomic.Bool
+
+// Close ends the browser where one was started. No test may start one afterwards.
+func Close() {
+	if !started.Load() {
+		return
+	}
+	if b, err := chromium(); err == nil {
+		b.stop()
+	}
+}
+
+// Tab is a page in a profile of its own. Its methods fail T.
+type Tab struct {
+	context.Context
+	T   testing.TB
+	URL string // of the service, without a slash at the end
+
+	mu                  sync.Mutex
+	foreign, complaints []string
+}
+
+// Open opens an empty page, light and of a desktop's size, and closes it when the test ends.
+func Open(t testing.TB, url string) *Tab {
+	t.Helper()
+	started.Store(true)
+	b, err := chromium()
+	check(t, err)
+	ctx, cancel := chromedp.NewContext(b, chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel)
+	p := &Tab{Context: ctx, T: t, URL: url}
+	check(t, chromedp.Do(ctx)) // the page lives as long as the context of its first action
+	check(t, chromedp.Listen(ctx, p.hear))
+	Call(p, network.Enable, network.EnableParams{})
+	Call(p, cdplog.Enable, struct{}{})
+	Call(p, runtime.Enable, struct{}{})
+	p.Window(1280, 900)
+	p.Scheme("light")
+	return p
+}
+
+func (p *Tab) hear(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		if !strings.HasPrefix(e.Request.URL, p.URL+"/") && !strings.HasPrefix(e.Request.URL, "data:") { // an icon of the browser's own, in a field for a date
+			p.foreign = append(p.foreign, e.Request.URL)
+		}
+	case *cdplog.EventEntryAdded:
+		p.complaints = append(p.complaints, string(e.Entry.Level)+": "+e.Entry.Text+" "+e.Entry.URL)
+	case *runtime.EventExceptionThrown:
+		p.complaints = append(p.complaints, "thrown: "+e.ExceptionDetails.Text)
+	case *runtime.EventConsoleAPICalled:
+		p.complaints = append(p.complaints, "console."+string(e.Type))
+	}
+}
+
+// Foreign are the requests that were not for the service.
+func (p *Tab) Foreign() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.foreign...)
+}
+
+// Complaints are what the page has written to the console, and what it has thrown.
+func (p *Tab) Complaints() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.complaints...)
+}
+
+// Authenticator gives the page a device that makes passkeys, and says yes at once.
+func (p *Tab) Authenticator() {
+	p.T.Helper()
+	Call(p, webauthn.Enable, webauthn.EnableParams{})
+	Call(p, webauthn.AddVirtualAuthenticator, webauthn.AddVirtualAuthenticatorParams{Options: &webauthn.VirtualAuthenticatorOptions{
+		Protocol: webauthn.AuthenticatorProtocolCtap2, Transport: webauthn.AuthenticatorTransportInternal, HasResidentKey: true, HasUserVerification: true,
+		IsUserVerified: true, AutomaticPresenceSimulation: true,
+	}})
+}
+
+// Do does one thing after the other.
+func (p *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
+	p.T.Helper()
+	ctx, cancel := context.WithTimeout(p, Patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		p.T.Fatalf("browser: %v\n%s", err, p.State())
+	}
+}
+
+// Run is an action with a value.
+func Run[T any](p *Tab, action chromedp.Action[T]) T {
+	p.T.Helper()
+	ctx, cancel := context.WithTimeout(p, Patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, action)
+	if err != nil {
+		p.T.Fatalf("browser: %v\n%s", err, p.State())
+	}
+	return value
+}
+
+// Eval is what an expression of the page's is.
+func Eval[T any](p *Tab, expression string, options ...chromedp.EvaluateOption) T {
+	p.T.Helper()
+	return Run(p, chromedp.Evaluate[T](expression, options...))
+}
+
+// Call is a command of the protocol.
+func Call[P, R any](p *Tab, command cdp.Command[P, R], parameters P) R {
+	p.T.Helper()
+	value, err := chromedp.Call(p, command, parameters)
+	check(p.T, err)
+	return value
+}
+
+// Until waits until an expression of the page's is true.
+func (p *Tab) Until(expression string) {
+	p.T.Helper()
+	Run(p, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(0))) // Run's own patience bounds it
+}
+
+// Window is the size of the page, in CSS pixels; a narrow one is a phone's.
+func (p *Tab) Window(width, height int64) {
+	p.T.Helper()
+	Call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500,
+	})
+}
+
+// Scheme is what the person prefers, light or dark. Nothing moves: a click would miss what is still being scrolled.
+func (p *Tab) Scheme(name string) {
+	p.T.Helper()
+	Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
+// State is what stands on the page, for the message of a failure.
+func (p *Tab) State() (text string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.Context), 5*time.Second)
+	defer cancel()
+	text, _ = chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText.slice(0, 1500)`))
+	return text
+}
+
+// Open goes to a path of the service.
+func (p *Tab) Open(path string) {
+	p.T.Helper()
+	p.Do(chromedp.Navigate(p.URL + path))
+}
+
+// Choose gives files to the page as its file dialogue would.
+func (p *Tab) Choose(paths ...string) {
+	p.T.Helper()
+	p.Do(chromedp.SetUploadFiles(chromedp.CSS("#file"), paths, chromedp.NodeReady))
+}
+
+// Click clicks what a selector finds first.
+func (p *Tab) Click(selector chromedp.CSS) {
+	p.T.Helper()
+	p.Do(chromedp.Click(selector))
+}
+
+// Shot keeps a picture of the whole page, in light and dark, on a desktop and a phone, where SCREENSHOTS names a directory.
+func (p *Tab) Shot(name string) {
+	p.T.Helper()
+	directory := os.Getenv("SCREENSHOTS")
+	if directory == "" {
+		return
+	}
+	check(p.T, os.MkdirAll(directory, 0o700))
+	for _, look := range []struct {
+		name   string
+		width  int64
+		scheme string
+	}{{"desktop-light", 1280, "light"}, {"desktop-dark", 1280, "dark"}, {"phone-light", 390, "light"}, {"phone-dark", 390, "dark"}} {
+		p.Window(look.width, 844)
+		p.Scheme(look.scheme)
+		picture := Run(p, chromedp.FullScreenshot(100))
+		path := filepath.Join(directory, strings.NewReplacer("/", "-", " ", "-").Replace(name)+"-"+look.name+".png")
+		check(p.T, os.WriteFile(path, picture, 0o600))
+	}
+	p.Window(1280, 900)
+	p.Scheme("light")
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
