@@ -32,20 +32,13 @@ func TestProviderInTheBrowser(t *testing.T) {
 	axe := axeScript(t)
 	for prefix, scheme := range map[string]string{"": "light", "/en": "dark"} {
 		p := w.tab()
-		complaints := p.complaints()
 		on := func(name string) {
 			t.Helper()
 			p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
 		}
 		looks := func(name string) {
 			t.Helper()
-			p.accessible(axe, scheme)
-			p.shot("provider-" + name + prefix)
-			p.window(320, 640)
-			if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
-				t.Errorf("%s%s is %d pixels wide", prefix, name, width)
-			}
-			p.window(1280, 900)
+			p.looks(axe, scheme, "provider-"+name, prefix)
 		}
 		signIn := func() {
 			t.Helper()
@@ -85,13 +78,11 @@ func TestProviderInTheBrowser(t *testing.T) {
 		p.open("/oauth/signed-in?error=access_denied&state=x")
 		on("provider-refused")
 		looks("refused")
-		p.mu.Lock()
-		for _, complaint := range *complaints {
+		for _, complaint := range p.Complaints() {
 			if !strings.Contains(complaint, idp.issuer) && !strings.Contains(complaint, "status of 401") && !strings.Contains(complaint, "Clear-Site-Data") {
 				t.Errorf("in the console: %s", complaint)
 			}
 		}
-		p.mu.Unlock()
 	}
 	w.Audit(t)
 }
