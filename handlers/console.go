@@ -287,16 +287,21 @@ var errProofNeeded = errors.New("the last proof of identity is too old")
 func (s *server) consoleAnswer(r *http.Request, rt route, err error) (response, bool) {
 	var to string
 	var status int
+	var code domain.Code
 	switch {
 	case errors.Is(err, errSignedOut):
 		to, status = web.Path(language(r), web.ConsoleRoot+"/sign-in"), http.StatusUnauthorized
+		code = domain.InvalidKey
 	case errors.Is(err, errProofNeeded):
 		to, status = web.Path(language(r), web.ConsoleRoot+"/prove")+"?to="+url.QueryEscape(s.consolePath(r)), http.StatusForbidden
+		code = domain.InvalidState
 	default:
 		return response{}, false
 	}
 	if rt.policy.answer == inEnvelope {
-		return s.toScript(status, to), true
+		resp := s.toScript(status, to)
+		resp.code = code
+		return resp, true
 	}
 	resp := redirect(to)
 	if errors.Is(err, errSignedOut) && s.cookieValue(r, sessionCookie) != "" {
@@ -442,8 +447,13 @@ func (s *server) consoleEndpoints() []endpoint {
 
 // fromOtherSite answers a request that another site's page has made a browser send.
 func (s *server) fromOtherSite(r *http.Request) (response, error) {
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "other-site")))
-	resp.status = http.StatusForbidden
+	return s.refusedMessage(r, "other-site", http.StatusForbidden, domain.InvalidState)
+}
+
+// refusedMessage answers one of the pages that say why nothing was done.
+func (s *server) refusedMessage(r *http.Request, name string, status int, code domain.Code) (response, error) {
+	resp, err := consolePageOf(s.site.Message(s.frameOf(r, name)))
+	resp.status, resp.code = status, code
 	return resp, err
 }
 

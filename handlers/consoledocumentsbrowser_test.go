@@ -2,7 +2,6 @@ package handlers_test
 
 import (
 	"bytes"
-	"context"
 	"strings"
 	"testing"
 
@@ -30,9 +29,7 @@ func TestDocumentsInTheBrowser(t *testing.T) {
 			t.Helper()
 			p.looks(axe, scheme, name, prefix)
 		}
-		code, err := w.Store(t).AddOperatorLink(context.Background(), w.org.ID, w.org.Key.Member, w.Now())
-		check(t, err)
-		p.open(prefix + "/console/link/" + code)
+		p.open(prefix + "/console/link/" + w.operatorLink(w.org.Key.Member))
 		p.click("main form button")
 		on("")
 		content := "the file of " + prefix + "\u202e" // which a detector finds

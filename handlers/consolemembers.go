@@ -147,7 +147,7 @@ func (s *server) inviteAgain(r *http.Request) (any, error) {
 func (s *server) showInvited(r *http.Request, command *domain.InviteMember, code string) (any, error) {
 	shown := web.Members{Invited: command.Outcome.Email}
 	if code != "" {
-		shown.Link = InvitationURL(consoleURL(s.BaseURL), language(r), code)
+		shown.Link = InvitationURL(s.BaseURL, language(r), code)
 	}
 	return s.showMembers(r, shown, nil)
 }

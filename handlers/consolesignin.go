@@ -34,9 +34,7 @@ func (s *server) askForLink(r *http.Request) (any, error) {
 	if s.LinkMailer == nil || !domain.ValidEmail(address) {
 		shown := s.frameOf(r, "sign-in")
 		shown.Invalid, shown.Typed = true, address
-		resp, err := consolePageOf(s.site.SignIn(shown))
-		resp.status = http.StatusUnprocessableEntity
-		return resp, err
+		return refusedForm(s.site.SignIn(shown))
 	}
 	browser, cookie := s.browserOf(r)
 	email := domain.EmailSHA256(address)
@@ -97,9 +95,7 @@ func (s *server) linkOver(r *http.Request, err error) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "link-over")))
-	resp.status = http.StatusNotFound
-	return resp, err
+	return s.refusedMessage(r, "link-over", http.StatusNotFound, domain.NotFound)
 }
 
 // useSignInLink signs in. An address with several memberships chooses one first, and one without any makes an organization
@@ -110,9 +106,7 @@ func (s *server) useSignInLink(r *http.Request) (any, error) {
 		return s.linkOver(r, err)
 	}
 	if !s.askedHere(r, link) {
-		resp, err := consolePageOf(s.site.Message(s.frameOf(r, "other-browser")))
-		resp.status = http.StatusForbidden
-		return resp, err
+		return s.refusedMessage(r, "other-browser", http.StatusForbidden, domain.InvalidState)
 	}
 	found, err := s.membershipsOf(r, link)
 	if err != nil {
@@ -186,7 +180,7 @@ func (s *server) chooseOrganization(r *http.Request, link *usableLink, found []q
 	if err != nil || len(found) == 0 && !offered {
 		return s.linkOver(r, err)
 	}
-	name, status := "choose", http.StatusOK
+	name := "choose"
 	if len(found) == 0 {
 		name = "organization-new"
 	}
@@ -198,12 +192,11 @@ func (s *server) chooseOrganization(r *http.Request, link *usableLink, found []q
 		s.describe(r, link, &shown)
 		form = &shown
 	}
+	answer := func(body []byte, err error) (response, error) { return consolePageOf(body, err) }
 	if shown.WrongName || shown.WrongAddress {
-		status = http.StatusUnprocessableEntity
+		answer = refusedForm
 	}
-	resp, err := consolePageOf(s.site.SignInLink(s.frameOf(r, name), choices, form))
-	resp.status = status
-	return resp, err
+	return answer(s.site.SignInLink(s.frameOf(r, name), choices, form))
 }
 
 // invitation finds the member whom the invitation of the path is for, where it can still be accepted; nil otherwise.
@@ -230,9 +223,7 @@ func (s *server) invitationOver(r *http.Request, err error) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "invitation-over")))
-	resp.status = http.StatusNotFound
-	return resp, err
+	return s.refusedMessage(r, "invitation-over", http.StatusNotFound, domain.NotFound)
 }
 
 // invitationPage says who invites, and as what. It shows a button, as the page of a link does.

@@ -41,9 +41,7 @@ func (s *server) askToSignUp(r *http.Request) (any, error) {
 	if !domain.ValidEmail(address) {
 		shown := s.frameOf(r, "sign-up")
 		shown.Invalid, shown.Typed = true, address
-		resp, err := consolePageOf(s.site.SignUp(shown))
-		resp.status = http.StatusUnprocessableEntity
-		return resp, err
+		return refusedForm(s.site.SignUp(shown))
 	}
 	if err := s.within(r, s.signUps, "At most %d links to sign up are asked for in an hour from one network."); err != nil {
 		return nil, err
