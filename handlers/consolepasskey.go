@@ -141,7 +141,7 @@ func (s *server) passkeySignIn(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	cookies, err := s.begin(r, holder.Membership)
+	cookies, err := s.begin(r, holder.Membership, s.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (s *server) provePasskey(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	cookie, err := s.proved(r)
+	cookie, err := s.proved(r, s.Now())
 	if err != nil {
 		return nil, err
 	}
