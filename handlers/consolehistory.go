@@ -123,20 +123,25 @@ func (s *server) newEvents(r *http.Request) (any, error) {
 	return answer, err
 }
 
+// memberAddresses are those of members, for whoever manages members; nobody else gets any.
+func (s *server) memberAddresses(ctx context.Context, c *call, members []domain.MemberID) (map[domain.MemberID]string, error) {
+	if !c.session.Role.Allows(domain.OrganizationAdmin) {
+		return nil, nil
+	}
+	return s.Store.AddressesOf(ctx, c.session.Organization, members)
+}
+
 // happened shows events, with the addresses of members for those who manage them.
 func (s *server) happened(ctx context.Context, c *call, events []query.AuditEvent) ([]web.Happened, error) {
-	var names map[domain.MemberID]string
-	if c.session.Role.Allows(domain.OrganizationAdmin) {
-		var members []domain.MemberID
-		for _, e := range events {
-			if id, err := domain.ParseID[domain.MemberID](e.Actor); err == nil {
-				members = append(members, id)
-			}
+	var members []domain.MemberID
+	for _, e := range events {
+		if id, err := domain.ParseID[domain.MemberID](e.Actor); err == nil {
+			members = append(members, id)
 		}
-		var err error
-		if names, err = s.Store.AddressesOf(ctx, c.session.Organization, members); err != nil {
-			return nil, err
-		}
+	}
+	names, err := s.memberAddresses(ctx, c, members)
+	if err != nil {
+		return nil, err
 	}
 	return each(events, func(e query.AuditEvent) web.Happened {
 		id, _ := domain.ParseID[domain.MemberID](e.Actor)
