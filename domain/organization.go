@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"integrityledger/domain/strictjson"
@@ -98,13 +97,13 @@ func (*ClockResetBody) apply(*State, *Event) error { return nil }
 // what ValidOrganizationName wants.
 const (
 	MaxOrganizationName  = 200
-	OrganizationNameRule = "must be 1 to 200 characters, none of them a control character, and neither begin nor end with a space"
+	OrganizationNameRule = "must be 1 to 200 characters on one line, neither begin nor end with a space, and have no control character and none that changes the direction of writing"
 )
 
 // ValidOrganizationName reports whether a text can be the name of an organization.
 func ValidOrganizationName(text string) bool {
 	return text != "" && utf8.ValidString(text) && utf8.RuneCountInString(text) <= MaxOrganizationName &&
-		strings.TrimSpace(text) == text && !strings.ContainsFunc(text, unicode.IsControl)
+		strings.TrimSpace(text) == text && !strings.ContainsFunc(text, misleading)
 }
 
 // CreateOrganization is the first command of an organization. With it comes its owner, where it has one from the

@@ -17,6 +17,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 // callers remembers who stands behind the credentials that were used last. What is relied on of that never changes: the
@@ -120,13 +121,17 @@ func (s *server) judgeLate(r *http.Request, p policy) error {
 	return err
 }
 
-// judgeAgain looks at the key of a request that has waited, or at the member who has signed in, and takes no part of any
-// limit. What the ledger writes is judged by the group; this is for what is answered or queued without it.
+// judgeAgain looks at the key of a request that has waited, or at the session, which another role of its member ends too,
+// and takes no part of any limit. What the ledger writes is judged by the group; this is for what is answered or queued
+// without it, and for bodies that have travelled for long.
 func (s *server) judgeAgain(r *http.Request) error {
 	c := callOf(r)
 	if c.session != nil {
-		m, err := s.Store.Membership(r.Context(), c.session.Organization, c.session.Member)
-		return cmp.Or(err, roleAllows(m.Role, c.scope))
+		sessions, err := s.Store.SessionsOf(r.Context(), c.session.Organization, c.session.Member, s.Now())
+		if err == nil && !slices.ContainsFunc(sessions, func(one query.Session) bool { return one.ID == c.session.ID }) {
+			err = errSignedOut
+		}
+		return err
 	}
 	access, err := s.Store.Reauthenticate(r.Context(), c.caller.key, c.caller.secret, c.caller.client, s.Now())
 	return cmp.Or(err, allows(access, c.scope))

@@ -100,13 +100,17 @@ func artifactID(r *http.Request) domain.ArtifactID {
 	return pathID(r, "id", domain.ParseID[domain.ArtifactID])
 }
 
-// registerVersion registers the first version of a new artifact, or a later one of the artifact in the path. What would
-// be refused anyway is not analysed.
 func (s *server) registerVersion(r *http.Request) (any, error) {
 	content, err := s.readContent(r)
 	if err != nil {
 		return nil, err
 	}
+	return s.registerContent(r, content, func(o domain.ArtifactVersionRegistration) any { return viewVersionRegistration(content.Content, o) })
+}
+
+// registerContent registers the first version of a new artifact, or a later one of the artifact in the path, and shows it
+// with status 201. What would be refused anyway is not analysed. It closes the file.
+func (s *server) registerContent(r *http.Request, content registeredContent, show func(domain.ArtifactVersionRegistration) any) (any, error) {
 	defer content.file.Close()
 	return s.once(r, content.Content, func() (domain.Command, func() response, error) {
 		id := artifactID(r)
@@ -132,7 +136,7 @@ func (s *server) registerVersion(r *http.Request) (any, error) {
 			err = s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes)
 		}
 		return command, func() response {
-			return response{status: http.StatusCreated, data: viewVersionRegistration(content.Content, command.Outcome)}
+			return response{status: http.StatusCreated, data: show(command.Outcome)}
 		}, err
 	})
 }
@@ -282,9 +286,22 @@ func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
 	return wire.ArtifactVersionState{ID: v.ID.String(), ArtifactID: v.Artifact.ID.String(), Version: v.Number, State: v.State}
 }
 
-// declareReview takes the exact file and a member's word about it. The bytes are hashed as they arrive and not stored;
-// a manifest is compared by what it says.
 func (s *server) declareReview(r *http.Request) (any, error) {
+	return s.reviewUpload(r, func(command *domain.DeclareReview) any {
+		declared := command.Answer
+		return wire.DeclaredReview{
+			Review: viewReview(query.Review{
+				ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, Key: command.Actor, Member: declared.Body.MemberID,
+				Outcome: declared.Body.Outcome, Statement: &command.Statement, DeclaredAt: declared.At,
+			}),
+			Version: viewState(declared.Version),
+		}
+	})
+}
+
+// reviewUpload takes the exact file and a member's word about it, and shows the review with status 201. The bytes are
+// hashed as they arrive and not stored; a manifest is compared by what it says.
+func (s *server) reviewUpload(r *http.Request, show func(*domain.DeclareReview) any) (any, error) {
 	u, err := s.readUpload(r, false)
 	if err != nil {
 		return nil, err
@@ -311,14 +328,7 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
 	return s.once(r, content, func() (domain.Command, func() response, error) {
 		return command, func() response {
-			declared := command.Answer
-			return response{status: http.StatusCreated, data: wire.DeclaredReview{
-				Review: viewReview(query.Review{
-					ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, Key: command.Actor, Member: declared.Body.MemberID,
-					Outcome: declared.Body.Outcome, Statement: &command.Statement, DeclaredAt: declared.At,
-				}),
-				Version: viewState(declared.Version),
-			}}
+			return response{status: http.StatusCreated, data: show(command)}
 		}, nil
 	})
 }

@@ -43,14 +43,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		}
 		looks := func(name string) {
 			t.Helper()
-			p.accessible(axe, words.scheme)
-			p.shot("console-" + name + prefix)
-			p.window(320, 640)
-			if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
-				t.Errorf("%s%s is %d pixels wide: %s", prefix, name, width, eval[string](p,
-					`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
-			}
-			p.window(1280, 900)
+			p.looks(axe, words.scheme, name, prefix)
 		}
 		p.open(prefix + "/console")
 		on("sign-in")
@@ -216,4 +209,17 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		}
 	}
 	w.Audit(t)
+}
+
+// looks requires that axe finds no fault with the page, and that it needs no scrolling sideways at 320 CSS pixels.
+func (p *tab) looks(axe, scheme, name, prefix string) {
+	p.T.Helper()
+	p.accessible(axe, scheme)
+	p.shot("console-" + name + prefix)
+	p.window(320, 640)
+	if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
+		p.T.Errorf("%s%s is %d pixels wide: %s", prefix, name, width, eval[string](p,
+			`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
+	}
+	p.window(1280, 900)
 }

@@ -1,14 +1,23 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"iter"
 	"math"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore/bundle"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers/web"
 	"integrityledger/projections/query"
 )
@@ -19,8 +28,18 @@ const historyRows = 50
 // historyConsole are the page of the history, and what is new on it.
 func (s *server) historyConsole(both func(method, path string, handle handler, p policy)) {
 	both(get, "/history", s.history, policy{caller: withSession, bucket: pages, answer: asPage, scope: domain.AuditRead})
+	both(get, "/history/export", s.exportHistory, policy{caller: withSession, bucket: pages, answer: asPage, scope: exportScope})
 	both(get, "/history/new", s.newEvents, policy{caller: withSession, bucket: pages, scope: domain.AuditRead, unattended: true})
 }
+
+// A bundle holds more than the history shows: addresses of members, titles, statements and reasons, sealed secrets of
+// webhooks and hashes of keys. It is for those who manage all of these.
+const exportScope = domain.OrganizationAdmin
+
+const (
+	exportsAtOnce = 2   // of a process; one of an organization
+	exportPage    = 500 // events
+)
 
 // historyQuestion is the filter that a page of the history is asked for with.
 func historyQuestion(q url.Values) query.AuditQuestion {
@@ -60,6 +79,9 @@ func (s *server) history(r *http.Request) (any, error) {
 	address := func(path, bound string, sequence int64) string {
 		filter := url.Values{"action": filter["action"], "target": filter["target"], bound: {strconv.FormatInt(sequence, 10)}}
 		return web.Path(language(r), web.ConsoleRoot+path) + "?" + filter.Encode()
+	}
+	if session := callOf(r).session; session.Role.Allows(exportScope) {
+		shown.Export, shown.Length = web.Path(language(r), web.ConsoleRoot+"/history/export"), session.Sequence
 	}
 	if page.More {
 		shown.Older = address("/history", "before", page.Cursor)
@@ -101,23 +123,109 @@ func (s *server) newEvents(r *http.Request) (any, error) {
 	return answer, err
 }
 
+// memberAddresses are those of members, for whoever manages members; nobody else gets any.
+func (s *server) memberAddresses(ctx context.Context, c *call, members []domain.MemberID) (map[domain.MemberID]string, error) {
+	if !c.session.Role.Allows(domain.OrganizationAdmin) {
+		return nil, nil
+	}
+	return s.Store.AddressesOf(ctx, c.session.Organization, members)
+}
+
 // happened shows events, with the addresses of members for those who manage them.
 func (s *server) happened(ctx context.Context, c *call, events []query.AuditEvent) ([]web.Happened, error) {
-	var names map[domain.MemberID]string
-	if c.session.Role.Allows(domain.OrganizationAdmin) {
-		var members []domain.MemberID
-		for _, e := range events {
-			if id, err := domain.ParseID[domain.MemberID](e.Actor); err == nil {
-				members = append(members, id)
-			}
+	var members []domain.MemberID
+	for _, e := range events {
+		if id, err := domain.ParseID[domain.MemberID](e.Actor); err == nil {
+			members = append(members, id)
 		}
-		var err error
-		if names, err = s.Store.AddressesOf(ctx, c.session.Organization, members); err != nil {
-			return nil, err
-		}
+	}
+	names, err := s.memberAddresses(ctx, c, members)
+	if err != nil {
+		return nil, err
 	}
 	return each(events, func(e query.AuditEvent) web.Happened {
 		id, _ := domain.ParseID[domain.MemberID](e.Actor)
 		return web.Happened{At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor, ActorName: names[id], Sequence: e.Sequence}
 	}), nil
+}
+
+// exportHistory answers the organization's bundle for auditors, the one that integrity export makes, as a zip file. It is
+// made while it is written: neither memory nor a disk holds it, no statement or transaction outlives a page of events,
+// and a client that does not take it in is cut off.
+func (s *server) exportHistory(r *http.Request) (any, error) {
+	c := callOf(r)
+	if fromElsewhere(r) {
+		return s.fromOtherSite(r)
+	}
+	answer := response{contentType: "application/zip", cache: noStore, header: http.Header{
+		"Content-Disposition": {fmt.Sprintf(`attachment; filename="history-%s-%s.zip"`, c.session.Organization, c.start.UTC().Format(time.DateOnly))},
+	}}
+	if r.Method == http.MethodHead {
+		answer.empty = true
+		return answer, nil
+	}
+	trusted := s.Keys().Trusted
+	if trusted == nil {
+		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+	}
+	keys, err := trusted.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	checkpoint := ""
+	if s.Transparency != nil {
+		if checkpoint, err = s.Transparency.Checkpoint(r.Context()); err != nil && !errors.Is(err, transparency.ErrNoCheckpoint) {
+			return nil, err
+		}
+	}
+	release, err := s.exports.acquire(r.Context(), c.session.Organization, 1)
+	if err != nil {
+		return nil, domain.Unavailable("Another export of this organization is under way, or two of others; send the request again when it has ended.")
+	}
+	c.written = release
+	answer.pieces = s.exportPieces(r, bundle.Config{
+		Organization: c.session.Organization, Issuer: s.Installation.Issuer, Texts: true, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(c.start),
+	})
+	return answer, nil
+}
+
+// exportPieces are a bundle's zip file.
+func (s *server) exportPieces(r *http.Request, config bundle.Config) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		var made bytes.Buffer
+		w := bundle.NewArchive(&made, config)
+		for ended := false; !ended; made.Reset() {
+			last, _ := w.Last()
+			events, err := s.exportedEvents(r, last)
+			switch ended = len(events) == 0; {
+			case err != nil:
+			case ended:
+				_, err = w.Close()
+			default:
+				err = w.Append(events)
+			}
+			if !yield(made.Bytes(), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// exportedEvents are the next events of an export, none at the end. The session is looked at before, so that the export
+// ends with it; and the last look says that no event, and so no erasure, lies between the last event and its texts.
+func (s *server) exportedEvents(r *http.Request, last int64) ([]audit.Event, error) {
+	ctx, stop := context.WithTimeout(context.Background(), requestTimeout) // the request's carries the session as it was
+	defer stop()
+	_, session, err := s.sessionOf(ctx, r)
+	if err == nil {
+		err = roleAllows(session.Role, exportScope)
+	}
+	if err != nil || last >= session.Sequence {
+		return nil, err
+	}
+	events, err := s.Store.History(ctx, accessOf(session), last, exportPage)
+	if err == nil && len(events) == 0 {
+		err = bundle.DamagedError{Sequence: last + 1, Found: "it is missing"}
+	}
+	return events, err
 }

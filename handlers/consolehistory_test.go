@@ -1,17 +1,29 @@
 package handlers_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"html"
+	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/bundle"
 )
 
 const historyPage = "/en/console/history"
@@ -132,4 +144,222 @@ func TestHistoryNamesActors(t *testing.T) {
 	}
 	s.owner("UPDATE texts SET body = NULL WHERE body = '" + admin.Email + "'")
 	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, "<td><code>"+admin.ID.String())
+}
+
+const exportPath = historyPage + "/export"
+
+// auditParts keeps what an audit sets aside.
+type auditParts map[int][]byte
+
+func (p auditParts) Append(part int, more []byte) error {
+	p[part] = append(p[part], more...)
+	return nil
+}
+func (p auditParts) Open(part int) io.Reader { return bytes.NewReader(p[part]) }
+
+// audited is what an audit finds in an exported bundle, which must be clean, and all that the bundle says.
+func (s *service) audited(archive []byte) (report audit.Report, text string) {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "history.zip")
+	check(s.t, os.WriteFile(path, archive, 0o600))
+	b, err := bundle.Open(path)
+	check(s.t, err)
+	defer b.Close()
+	keys, wrong, err := b.TrustedKeys()
+	check(s.t, err)
+	trusted, err := evidence.ParseTrustedKeys(keys)
+	check(s.t, err)
+	checker, err := audit.New(audit.Config{Issuer: b.Issuer, Trusted: trusted, Parts: auditParts{}})
+	check(s.t, err)
+	checker.Found(wrong...)
+	var said strings.Builder
+	check(s.t, b.Walk(func(events []audit.Event) error {
+		for _, e := range events {
+			said.Write(e.Data)
+			for _, text := range e.Stored {
+				if text.Body != nil {
+					said.WriteString(*text.Body)
+				}
+			}
+		}
+		return checker.Add(events)
+	}, checker.Found))
+	report, err = checker.Finish(func(int) {})
+	check(s.t, err)
+	if report.Count > 0 {
+		s.t.Errorf("the bundle is not clean: %v", report.Findings)
+	}
+	return report, said.String()
+}
+
+// Those who manage everything download the whole history, which proves itself; others are refused, and pages of other sites.
+func TestExportInTheConsole(t *testing.T) {
+	s := openConsole(t)
+	owner, admin := s.signedIn(s.org.Email), s.as(domain.Admin)
+	other := s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
+	must(s.service, &domain.AddMember{Origin: other.Operator(), Email: "stranger@example.com", Role: domain.Owner})
+	items := make([]body, 600) // more than a page of events
+	for i := range items {
+		items[i] = declaration(fmt.Sprintf("document-%d", i), 1, "x")
+	}
+	for some := range slices.Chunk(items, 500) {
+		s.post(integrity+"/records/batch", body{"declarations": some}).is(http.StatusOK)
+	}
+	secret := s.post(integrity+"/webhooks", body{"url": "https://hooks.example/a"}).is(http.StatusCreated)["secret"].(string)
+	for _, p := range []*guest{owner, admin} {
+		page := p.visit(historyPage).says(http.StatusOK, `id="export" href="`+exportPath+`"`, "Events so far: ")
+		a := p.visit(exportPath)
+		if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/zip" || !strings.Contains(a.header.Get("Content-Disposition"), "history-"+s.org.ID.String()) {
+			t.Fatalf("%d %v", a.status, a.header)
+		}
+		report, said := s.audited(a.body)
+		if len(report.Organizations) != 1 || report.Organizations[0].Organization != s.org.ID.String() || !contains(page.body, fmt.Sprintf("Events so far: %d<", report.Events)) {
+			t.Errorf("%d events of %+v", report.Events, report.Organizations)
+		}
+		for what, want := range map[string]bool{"https://hooks.example/a": true, s.org.Email: true, "document-599": true, secret: false, s.org.Secret: false, "stranger@example.com": false} {
+			if strings.Contains(said, what) != want {
+				t.Errorf("the bundle says %q: %t", what, !want)
+			}
+		}
+	}
+	for _, role := range []domain.Role{domain.Viewer, domain.Analyst, domain.Reviewer} {
+		p := s.as(role)
+		if page := p.visit(historyPage).says(http.StatusOK); contains(page.body, exportPath) {
+			t.Errorf("%s: is led to the export", role)
+		}
+		p.visit(exportPath).says(http.StatusForbidden)
+	}
+	s.guest().visit(exportPath).leads("/en/console/sign-in")
+	owner.do(http.MethodGet, exportPath, nil, "Sec-Fetch-Site", "cross-site").says(http.StatusForbidden, "another site")
+	for range 3 { // none of which keeps the place of an export
+		if a := owner.do(http.MethodHead, exportPath, nil); a.status != http.StatusOK || len(a.body) > 0 {
+			t.Errorf("HEAD: %d, %d bytes", a.status, len(a.body))
+		}
+	}
+	if a := s.signedIn("stranger@example.com").visit(exportPath); a.status != http.StatusOK {
+		t.Errorf("another organization: %d", a.status)
+	} else if _, said := s.audited(a.body); strings.Contains(said, "hooks.example") || !strings.Contains(said, "stranger@example.com") {
+		t.Errorf("the bundle of another organization: %s", said)
+	}
+}
+
+// paused is a client that takes in nothing of an answer until it is let go.
+type paused struct {
+	*httptest.ResponseRecorder
+	begun, goOn, done chan struct{}
+	once              sync.Once
+	cutOff            bool
+}
+
+func (w *paused) Write(part []byte) (int, error) {
+	w.once.Do(func() { close(w.begun); <-w.goOn })
+	return w.ResponseRecorder.Write(part)
+}
+
+// export begins to download, and waits until something would arrive.
+func (p *guest) export() *paused {
+	p.t.Helper()
+	w := &paused{ResponseRecorder: httptest.NewRecorder(), begun: make(chan struct{}), goOn: make(chan struct{}), done: make(chan struct{})}
+	r := p.request(http.MethodGet, exportPath, "", nil)
+	for name, value := range p.cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	r.RemoteAddr, r.RequestURI = "127.0.0.1:1", exportPath
+	go func() {
+		defer close(w.done)
+		defer func() { w.cutOff = recover() != nil }()
+		p.http.Config.Handler.ServeHTTP(w, r)
+	}()
+	select {
+	case <-w.begun:
+	case <-w.done:
+		p.t.Fatalf("nothing is downloaded: %d %s", w.Code, w.Body)
+	}
+	return w
+}
+
+func (w *paused) end() (whole bool) {
+	close(w.goOn)
+	<-w.done
+	return !w.cutOff
+}
+
+// One download of an organization and two of a process are under way at a time; whoever comes then is told to come again.
+func TestExportsAtOnce(t *testing.T) {
+	s := openConsole(t)
+	var people []*guest
+	for i := range 3 {
+		o := s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
+		email := fmt.Sprintf("owner-%d@example.com", i)
+		must(s.service, &domain.AddMember{Origin: o.Operator(), Email: email, Role: domain.Owner})
+		people = append(people, s.signedIn(email))
+	}
+	first := people[0].export()
+	if a := people[0].visit(exportPath).says(http.StatusServiceUnavailable); a.header.Get("Retry-After") == "" {
+		t.Error("a refusal does not say when to come again")
+	}
+	second := people[1].export()
+	people[2].visit(exportPath).says(http.StatusServiceUnavailable)
+	if !first.end() {
+		t.Error("the first was cut off")
+	}
+	if a := people[2].visit(exportPath); a.status != http.StatusOK {
+		t.Errorf("after the first: %d", a.status)
+	}
+	if !second.end() {
+		t.Error("the second was cut off")
+	}
+}
+
+// What happens during a download is in it, so that no text is missing whose erasure is not there.
+func TestExportOfAHistoryThatGoesOn(t *testing.T) {
+	s := openConsole(t)
+	id := s.registered("a", 1, "one")
+	s.post(integrity+"/records/"+id+"/revoke", body{"reason": "a reason"}).is(http.StatusOK)
+	p := s.signedIn(s.org.Email)
+	w := p.export()
+	s.registered("b", 1, "two")
+	var text domain.TextID
+	check(t, s.Pool.QueryRow(t.Context(), "SELECT id FROM texts WHERE body = 'a reason'").Scan((*[16]byte)(&text)))
+	must(s.service, &domain.EraseTexts{Origin: s.org.Operator(), Subject: s.org.ID.String(), Texts: []domain.TextID{text}})
+	if !w.end() {
+		t.Fatal("cut off")
+	}
+	if report, said := s.audited(w.Body.Bytes()); len(report.Erasures) != 1 || !strings.Contains(said, hash("two")) {
+		t.Errorf("%d erasures; %s", len(report.Erasures), said)
+	}
+}
+
+// A download ends with its session, and never looks whole then.
+func TestExportEndsWithItsSession(t *testing.T) {
+	s := openConsole(t)
+	for what, end := range map[string]func(p *guest){
+		"signed out": func(p *guest) { p.press("/en/console/security/sign-out-everywhere") },
+		"another role": func(*guest) {
+			role := domain.Viewer
+			must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: s.memberCalled("admin@example.com"), Role: &role})
+		},
+		"half an hour later": func(*guest) { s.skew.Add(int64(30 * time.Minute)) },
+	} {
+		p := s.signedIn(s.org.Email)
+		if what == "another role" {
+			p = s.as(domain.Admin)
+		}
+		w := p.export()
+		other := &guest{p.consoleService, maps.Clone(p.cookies)}
+		end(other)
+		if w.end() {
+			t.Errorf("%s: the export goes on", what)
+		}
+		if _, err := zip.NewReader(bytes.NewReader(w.Body.Bytes()), int64(w.Body.Len())); err == nil {
+			t.Errorf("%s: what has arrived looks whole", what)
+		}
+	}
+}
+
+func (s *service) memberCalled(address string) domain.MemberID {
+	s.t.Helper()
+	members, err := s.Store(s.t).Members(s.t.Context(), s.org.ID)
+	check(s.t, err)
+	return members[slices.IndexFunc(members, func(m domain.Member) bool { return m.Email == address })].ID
 }

@@ -42,6 +42,7 @@ type call struct {
 	limits     []*limitState
 	reached    int64          // the organization's sequence after what the request has written
 	over       []func()       // when the handler has returned
+	written    func()         // when the answer is written; may be nil
 	challenged bool           // a refusal tells where to get a token
 	session    *query.Session // of the console; nil elsewhere
 	cutOff     bool           // the answer ends before its end
@@ -110,6 +111,9 @@ func (s *server) serve(rt route) http.Handler {
 			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached), 10))
 		}
 		written := s.write(w, r, c, resp)
+		if c.written != nil {
+			c.written()
+		}
 		o := Observation{Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, Duration: s.Now().Sub(c.start), Steps: c.meter.Steps()}
 		s.logRequest(ctx, c, o, written, err)
 		endSpan(span, o)
@@ -240,7 +244,7 @@ func (s *server) takeIn(w http.ResponseWriter, r *http.Request, p policy) error 
 	if err := s.readBody(w, r, p.body); err != nil {
 		return err
 	}
-	if p.queues {
+	if p.queues || p.caller == withSession && p.body != bodyNone && !p.body.readByHandler() { // a session may end while the body travels
 		if err := s.judgeAgain(r); err != nil {
 			return err
 		}

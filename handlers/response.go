@@ -183,19 +183,29 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	return n
 }
 
-// writePieces writes a long answer; each piece has its own time. One that cannot be finished is cut off, so that nobody
-// takes what has arrived for the whole.
+// A client must take in the pieces of a long answer at pieceRate bytes a second, but for piecePatience in all.
+const (
+	piecePatience = requestTimeout + answerTime
+	pieceRate     = 64 << 10
+)
+
+// writePieces writes a long answer. One that cannot be finished is cut off, so that nobody takes what has arrived for the
+// whole.
 func (s *server) writePieces(w http.ResponseWriter, r *http.Request, c *call, pieces iter.Seq2[[]byte, error]) (written int) {
-	control := http.NewResponseController(w)
+	control, patience := http.NewResponseController(w), piecePatience
 	err := contain(func() error {
 		for piece, err := range pieces {
 			if err != nil {
 				return err
 			}
-			_ = control.SetWriteDeadline(time.Now().Add(requestTimeout + answerTime)) // a connection that is gone shows when the piece is written
-			n, err := w.Write(piece)
-			if written += n; err != nil {
-				return fmt.Errorf("write a piece: %w", err)
+			for part := range slices.Chunk(piece, pieceRate) {
+				begun := time.Now()
+				_ = control.SetWriteDeadline(begun.Add(patience)) // a connection that is gone shows when the part is written
+				n, err := w.Write(part)
+				if written += n; err != nil {
+					return fmt.Errorf("write a piece: %w", err)
+				}
+				patience = min(piecePatience, patience-time.Since(begun)+time.Second*time.Duration(n)/pieceRate)
 			}
 		}
 		return nil

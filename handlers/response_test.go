@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -47,5 +49,44 @@ func TestLongAnswerIsCutOff(t *testing.T) {
 		if (err == nil) != c.whole || c.whole && string(body) != begin+"end" {
 			t.Errorf("%s: %d bytes, %v", name, len(body), err)
 		}
+	}
+}
+
+// slowReader takes in a few bytes each second, until its connection's deadline. Its time is the bubble's.
+type slowReader struct {
+	http.ResponseWriter
+	perSecond, taken int
+	deadline         time.Time
+}
+
+func (c *slowReader) SetWriteDeadline(at time.Time) error { c.deadline = at; return nil }
+
+func (c *slowReader) Write(part []byte) (n int, err error) {
+	for ; n < len(part); n += c.perSecond {
+		if time.Sleep(time.Second); time.Now().After(c.deadline) {
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
+	c.taken += len(part)
+	return len(part), nil
+}
+
+// Whoever takes in a long answer too slowly is cut off; whoever keeps pace may take for ever.
+func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
+	for perSecond, whole := range map[int]bool{pieceRate: true, 2 * pieceRate: true, pieceRate / 2: false, 1: false} {
+		synctest.Test(t, func(t *testing.T) {
+			log := slog.New(slog.DiscardHandler)
+			s, c, w := &server{Config: Config{Log: log}}, &call{}, &slowReader{ResponseWriter: httptest.NewRecorder(), perSecond: perSecond}
+			const pieces = 500 // at this pace longer than anybody's patience
+			sent := 0
+			written := s.writePieces(w, httptest.NewRequest(http.MethodGet, "/", nil), c, func(yield func([]byte, error) bool) {
+				for sent < pieces && yield(make([]byte, pieceRate), nil) {
+					sent++
+				}
+			})
+			if c.cutOff == whole || written != w.taken || whole != (sent == pieces) || !whole && sent > 2*int(piecePatience.Seconds()) {
+				t.Errorf("%d bytes a second: cut off %t after %d pieces, %d bytes", perSecond, c.cutOff, sent, written)
+			}
+		})
 	}
 }

@@ -74,6 +74,8 @@ type Config struct {
 	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.ArtifactVersionID, content io.ReaderAt, size int64) error
 	// Operating is the operators' manual, in Markdown, shown at /developers/operating. Nil: there is no such page.
 	Operating []byte
+	// Demo says that the service is a demo, whose terminal shows a link into the console.
+	Demo bool
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as
@@ -122,6 +124,7 @@ type server struct {
 	bodies    *fairSemaphore // large ones, from before they are read until they are answered
 	singles   *fairSemaphore // single commands under way
 	preparing *fairSemaphore // processors that prepare batches
+	exports   *fairSemaphore // of histories under way
 	used      *usedVersions
 	callers   *callers
 	records   *verifier
@@ -155,13 +158,14 @@ func New(c Config) http.Handler {
 		bodies:    newBodies(c.Closing),
 		singles:   newSingles(c.Closing),
 		preparing: newFairSemaphore(preparers(), preparers(), math.MaxInt),
+		exports:   newFairSemaphore(exportsAtOnce, 1, 0),
 		used:      newUsedVersions(),
 		callers:   newCallers(),
 		records:   newVerifier(),
 		console:   newConsole(c),
-		site:      must(web.New(c.Relationship)),
 		downloads: must(developers.Downloads()),
 	}
+	s.site = must(web.New(web.Config{Relationship: c.Relationship, Console: s.console != nil, Demo: c.Demo}))
 	for _, code := range must(ErrorCodes()) {
 		s.codes[code.Code] = code
 	}

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/bundle"
 )
 
 // TestAuditCommands is an auditor's way: while the service runs, over a bundle, after

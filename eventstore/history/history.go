@@ -135,7 +135,7 @@ func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, 
 // Reader reads a log for an audit: rows as they are, damaged ones and holes included, with the texts that they name. It
 // follows positions, or the sequences of one organization.
 type Reader struct {
-	Pool         *pgxpool.Pool
+	Pool         *pgxpool.Pool // of Walk and Length
 	Shard        domain.Shard
 	Organization domain.OrganizationID // zero: the whole shard
 	// After is the position or sequence to begin after. No event can stand below the first, 1: BeforeFirst finds one
@@ -186,7 +186,7 @@ func (s *Reader) pages(ctx context.Context, from Querier, least int, take func([
 		if ended {
 			return nil, nil
 		}
-		events, err := s.next(ctx, from)
+		events, err := s.Next(ctx, from, page)
 		ended = len(events) < least
 		return events, err
 	}, take)
@@ -236,9 +236,9 @@ func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	return max(0, n-max(0, s.After)), nil
 }
 
-// next reads the next events with the texts that they name.
-func (s *Reader) next(ctx context.Context, from Querier) ([]audit.Event, error) {
-	events, err := readRows(ctx, from, s.Shard, s.Organization, s.After, page, scanRow)
+// Next reads up to limit further events with the texts that they name; none at the end.
+func (s *Reader) Next(ctx context.Context, from Querier, limit int) ([]audit.Event, error) {
+	events, err := readRows(ctx, from, s.Shard, s.Organization, s.After, limit, scanRow)
 	if err != nil || len(events) == 0 {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ type History struct {
 	Actions        []string // that there are
 	Action, Target string   // the filter
 	Older          string   // address of the events before; empty: there are no others
+	Export         string   // address of the bundle for auditors; empty: not for this role
+	Length         int64    // how many events the history has
 	New            string   // address of what happens after; empty: the page does not show the newest
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections/statement"
 )
 
@@ -188,6 +190,15 @@ func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 		e.Details, err = domain.AuditDetails(e.Action, e.Company, data, e.granted)
 	}
 	return e, err
+}
+
+// History reads up to limit events of an organization after a sequence, as they are in the log, with the texts that they
+// name: what an export is made of. The source knows all that a.Sequence says.
+func (s *Store) History(ctx context.Context, a domain.Access, after int64, limit int) ([]audit.Event, error) {
+	return readMuch(ctx, s, a, func(from source) ([]audit.Event, error) {
+		log := history.Reader{Shard: a.Organization.Shard(), Organization: a.Organization, After: after}
+		return log.Next(ctx, from, limit)
+	})
 }
 
 // addReasons reads the reasons that events name, unless they were erased.

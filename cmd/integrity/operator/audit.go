@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
@@ -21,6 +20,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/bundle"
 )
 
 // auditView is what integrity audit prints with --json.
@@ -56,6 +56,7 @@ func (a *app) auditCommand() *cobra.Command {
 			if options.against, err = bundle.Open(*against); err != nil {
 				return fmt.Errorf("--against: %w", err)
 			}
+			defer options.against.Close()
 		}
 		var view auditView
 		if len(v.args) == 1 {
@@ -92,6 +93,7 @@ func (a *app) auditBundle(cfg *config.Config, dir string, only domain.Organizati
 	if err != nil {
 		return auditView{}, err
 	}
+	defer b.Close()
 	organization := b.Organization
 	if !only.IsZero() && only != organization {
 		return auditView{}, fmt.Errorf("--organization: the bundle is of %s", organization)

@@ -19,11 +19,11 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/eventstore/bundle"
 	"integrityledger/schemas"
 )
 

@@ -15,12 +15,12 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"

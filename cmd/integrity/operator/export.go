@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
@@ -16,6 +15,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 )

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/eventstore/bundle"
 	"integrityledger/eventstore/history"
 )
 

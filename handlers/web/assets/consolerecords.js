@@ -1,6 +1,7 @@
 // The search for a file: it is hashed here, and the search is for its SHA-256. Without this script a hash can be pasted.
 
 import { all, show } from "./console.js";
+import { onDrop } from "./drop.js";
 import { newHasher } from "./hash.js";
 
 const drop = document.querySelector("[data-hash]");
@@ -60,34 +61,7 @@ drop.querySelector("[data-cancel]").addEventListener("click", () => {
   refuse();
 });
 
-// A file may be dropped anywhere: the browser would otherwise open it in place of the page.
-const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
-let over = 0;
-addEventListener("dragenter", (event) => {
-  if (carriesFiles(event)) {
-    over++;
-    drop.parentElement.classList.add("dragging");
-  }
-});
-addEventListener("dragleave", (event) => {
-  if (carriesFiles(event) && --over === 0) {
-    drop.parentElement.classList.remove("dragging");
-  }
-});
-addEventListener("dragover", (event) => {
-  if (carriesFiles(event)) {
-    event.preventDefault();
-    event.dataTransfer.dropEffect = "copy";
-  }
-});
-addEventListener("drop", (event) => {
-  if (carriesFiles(event)) {
-    event.preventDefault();
-    over = 0;
-    drop.parentElement.classList.remove("dragging");
-    find([...event.dataTransfer.files]);
-  }
-});
+onDrop(drop.parentElement, find);
 
 // A page that comes back from the browser's memory has finished with its file.
 addEventListener("pageshow", (event) => {

@@ -2,6 +2,7 @@
 // what leaves is its SHA-256, in one request for each comparison. The words are
 // in the page: this script only chooses among them.
 
+import { onDrop } from "./drop.js";
 import { newHasher } from "./hash.js";
 
 const main = document.querySelector("main");
@@ -297,34 +298,7 @@ input.addEventListener("change", () => {
   take(files);
 });
 
-// A file may be dropped anywhere: the browser would otherwise open it in place of the page.
-let over = 0;
-const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
-addEventListener("dragenter", (event) => {
-  if (carriesFiles(event)) {
-    over++;
-    main.classList.add("dragging");
-  }
-});
-addEventListener("dragleave", (event) => {
-  if (carriesFiles(event) && --over === 0) {
-    main.classList.remove("dragging");
-  }
-});
-addEventListener("dragover", (event) => {
-  if (carriesFiles(event)) {
-    event.preventDefault();
-    event.dataTransfer.dropEffect = "copy";
-  }
-});
-addEventListener("drop", (event) => {
-  if (carriesFiles(event)) {
-    event.preventDefault();
-    over = 0;
-    main.classList.remove("dragging");
-    take([...event.dataTransfer.files]);
-  }
-});
+onDrop(main, take);
 
 // A page that comes back from the browser's memory shows an old answer.
 addEventListener("pageshow", (event) => {

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"archive/zip"
 	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -22,19 +22,50 @@ import (
 // Bundle is a complete bundle to be read.
 type Bundle struct {
 	Manifest
-	dir string
+	files
 }
 
-// Open reads the manifest of a bundle. What the files hold is seen when they are read.
-func Open(dir string) (*Bundle, error) {
-	m, err := readManifest(dir)
+// files are those of a bundle, and where they are.
+type files struct {
+	fs.FS
+	path string
+}
+
+func filesIn(dir string) files { return files{os.DirFS(dir), dir} }
+
+// Open reads the manifest of a bundle, which is a directory or a zip file of one. What the files hold is seen when they
+// are read. Close gives a zip file back.
+func Open(path string) (*Bundle, error) {
+	b := &Bundle{files: filesIn(path)}
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().IsRegular() {
+		var archive *zip.ReadCloser
+		if archive, err = zip.OpenReader(path); err == nil {
+			b.FS = archive
+			_, err = fs.ReadDir(archive, ".") // refuses names that are there twice
+		}
+	}
 	if err != nil {
+		err = fmt.Errorf("bundle %s: %w", path, err)
+	}
+	if err == nil {
+		b.Manifest, err = b.readManifest()
+	}
+	if err == nil && !b.Complete {
+		err = fmt.Errorf("%s: %w", path, ErrIncomplete)
+	}
+	if err != nil {
+		b.Close()
 		return nil, err
 	}
-	if !m.Complete {
-		return nil, fmt.Errorf("%s: %w", dir, ErrIncomplete)
+	return b, nil
+}
+
+// Close gives back what Open has opened.
+func (b *Bundle) Close() {
+	if archive, ok := b.FS.(io.Closer); ok {
+		_ = archive.Close() // it was only read
 	}
-	return &Bundle{m, dir}, nil
 }
 
 // TrustedKeys reads the trusted-keys file that lies in the bundle, and what is wrong with it.
@@ -52,7 +83,7 @@ func (b *Bundle) Checkpoint() ([]byte, []audit.Finding, error) {
 }
 
 func (b *Bundle) read(file File) ([]byte, []audit.Finding, error) {
-	text, err := readRegular(b.dir, file.File)
+	text, err := b.readRegular(file.File)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
@@ -82,7 +113,7 @@ const (
 // foreign finds files of events that the manifest does not name: a person who looks
 // there would take them for part of the history.
 func (b *Bundle) foreign() (found []audit.Finding, err error) {
-	entries, err := os.ReadDir(filepath.Join(b.dir, eventsDir))
+	entries, err := fs.ReadDir(b.FS, eventsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
@@ -147,7 +178,7 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 type segmentReader struct {
 	Segment
 	*bufio.Reader
-	f    *os.File
+	f    fs.File
 	sum  hash.Hash
 	read int64
 }
@@ -156,7 +187,7 @@ type segmentReader struct {
 const maxLine = 64 << 20
 
 func (b *Bundle) open(s Segment) (*segmentReader, error) {
-	f, err := openRegular(b.dir, s.File.File)
+	f, err := b.openRegular(s.File.File)
 	if err != nil {
 		return nil, err
 	}
@@ -165,33 +196,32 @@ func (b *Bundle) open(s Segment) (*segmentReader, error) {
 }
 
 // openRegular opens a file of a bundle: neither a link, which may lead out of it, nor anything that never ends.
-func openRegular(dir, name string) (*os.File, error) {
-	path := filepath.Join(dir, filepath.FromSlash(name))
-	info, err := os.Lstat(path)
+func (f files) openRegular(name string) (fs.File, error) {
+	info, err := fs.Lstat(f.FS, name)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", path)
+		err = fmt.Errorf("%s is no regular file", name)
 	}
-	var f *os.File
+	var file fs.File
 	if err == nil {
-		f, err = os.Open(path)
+		file, err = f.Open(name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
+		return nil, fmt.Errorf("bundle %s: %w", f.path, err)
 	}
-	return f, nil
+	return file, nil
 }
 
 // maxFile is longer than a manifest or a trusted-keys file can be.
 const maxFile = 64 << 20
 
 // readRegular reads a whole file of a bundle but its events.
-func readRegular(dir, name string) ([]byte, error) {
-	f, err := openRegular(dir, name)
+func (f files) readRegular(name string) ([]byte, error) {
+	file, err := f.openRegular(name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	if err == nil && len(text) > maxFile {
 		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
 	}

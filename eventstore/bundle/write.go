@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"archive/zip"
 	"bytes"
 	"cmp"
 	"crypto/sha256"
@@ -12,13 +13,18 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 )
 
-// segmentEvents is how many events a segment has at most, where nothing else is said.
-const segmentEvents = 20_000
+// A segment ends at one of these. Nothing else that a Writer holds in memory grows with the history, but a line of the
+// manifest for each.
+const (
+	segmentEvents = 20_000 // where nothing else is said
+	segmentBytes  = 4 << 20
+)
 
 // ErrOther is the answer where a directory holds the bundle of something else.
 var ErrOther = errors.New("it holds another bundle")
@@ -29,6 +35,7 @@ var ErrNotExtended = errors.New("the history does not continue the bundle's: int
 // Writer makes a bundle, or brings one up to date.
 type Writer struct {
 	dir      string
+	archive  *zip.Writer // nil: the bundle is a directory
 	manifest Manifest
 	head     [sha256.Size]byte
 	last     [sha256.Size]byte // hash of the last event
@@ -48,18 +55,16 @@ type Config struct {
 	Now          string // written by evidence.FormatTime
 	// SegmentEvents is how many events a file has at most; 0 means 20,000.
 	SegmentEvents int
-	// Replace writes a file that appears complete or not at all, and is on the disk when it returns.
+	// Replace writes a file of a directory that appears complete or not at all, and is on the disk when it returns.
 	Replace func(path string, text []byte) error
 }
 
 // Create prepares a bundle in dir, or goes on with the one that is there, whose files are all read once to see that
 // they are as its manifest says. Nothing is written before the first Append or Close.
 func Create(dir string, c Config) (*Writer, error) {
-	c.SegmentEvents = cmp.Or(c.SegmentEvents, segmentEvents)
-	w := &Writer{dir: dir, config: c, manifest: Manifest{
-		Contract: Contract, Organization: c.Organization, Issuer: c.Issuer, Texts: c.Texts, HistorySHA256: emptyHistory, Segments: []Segment{},
-	}}
-	known, err := readManifest(dir)
+	w := newWriter(c)
+	w.dir = dir
+	known, err := filesIn(dir).readManifest()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -75,17 +80,52 @@ func Create(dir string, c Config) (*Writer, error) {
 	return w, nil
 }
 
+// NewArchive makes a whole bundle as one zip file, which is written to to while events are appended. The manifest comes
+// last: what was broken off is no bundle, and not even a zip file.
+func NewArchive(to io.Writer, c Config) *Writer {
+	w := newWriter(c)
+	w.archive = zip.NewWriter(to)
+	return w
+}
+
+func newWriter(c Config) *Writer {
+	c.SegmentEvents = cmp.Or(c.SegmentEvents, segmentEvents)
+	return &Writer{config: c, manifest: Manifest{
+		Contract: Contract, Organization: c.Organization, Issuer: c.Issuer, Texts: c.Texts, HistorySHA256: emptyHistory, Segments: []Segment{},
+	}}
+}
+
+// put writes a file, whose name has slashes.
+func (w *Writer) put(name string, text []byte) error {
+	if w.archive == nil {
+		return w.config.Replace(filepath.Join(w.dir, filepath.FromSlash(name)), text)
+	}
+	header := &zip.FileHeader{Name: name, Method: zip.Deflate}
+	header.Modified, _ = time.Parse(time.RFC3339, w.config.Now) // reading the bundle refuses any other
+	header.SetMode(0o600)
+	file, err := w.archive.CreateHeader(header)
+	if err == nil {
+		_, err = file.Write(text)
+	}
+	if err != nil {
+		return fmt.Errorf("bundle: %w", err)
+	}
+	return nil
+}
+
 // begin says, before anything is changed, that the bundle is not complete.
 func (w *Writer) begin() error {
 	if w.begun {
 		return nil
 	}
 	w.begun = true
-	if err := os.MkdirAll(filepath.Join(w.dir, eventsDir), 0o700); err != nil {
-		return fmt.Errorf("bundle: %w", err)
-	}
-	if err := w.removeTemporary(); err != nil {
-		return err
+	if w.archive == nil {
+		if err := os.MkdirAll(filepath.Join(w.dir, eventsDir), 0o700); err != nil {
+			return fmt.Errorf("bundle: %w", err)
+		}
+		if err := w.removeTemporary(); err != nil {
+			return err
+		}
 	}
 	w.manifest.Complete, w.manifest.ExportedAt = false, w.config.Now
 	w.manifest.TrustedKeys, w.manifest.Checkpoint = describe(TrustedKeysFile, w.config.TrustedKeys), nil
@@ -96,10 +136,10 @@ func (w *Writer) begin() error {
 	if err := w.writeManifest(); err != nil {
 		return err
 	}
-	if err := w.config.Replace(filepath.Join(w.dir, TrustedKeysFile), w.config.TrustedKeys); err != nil || w.config.Checkpoint == "" {
+	if err := w.put(TrustedKeysFile, w.config.TrustedKeys); err != nil || w.config.Checkpoint == "" {
 		return err
 	}
-	return w.config.Replace(filepath.Join(w.dir, CheckpointFile), []byte(w.config.Checkpoint))
+	return w.put(CheckpointFile, []byte(w.config.Checkpoint))
 }
 
 func describe(name string, text []byte) File {
@@ -131,7 +171,7 @@ func (w *Writer) removeTemporary() error {
 
 // resume reads the segments that are there.
 func (w *Writer) resume() error {
-	b := &Bundle{w.manifest, w.dir}
+	b := &Bundle{w.manifest, filesIn(w.dir)}
 	f := b.Former()
 	for {
 		hash, err := f.Next()
@@ -173,11 +213,14 @@ func (w *Writer) Append(events []audit.Event) error {
 	for i := range events {
 		w.text.Write(lines[i])
 		w.last, w.head = events[i].Hash, audit.Head(w.head, events[i].Hash)
-		if w.pending++; w.pending == w.config.SegmentEvents {
+		if w.pending++; w.pending == w.config.SegmentEvents || w.text.Len() >= segmentBytes {
 			if err := w.segment(); err != nil {
 				return err
 			}
 		}
+	}
+	if w.archive != nil { // what is complete of it goes on its way
+		return w.archive.Flush()
 	}
 	return nil
 }
@@ -222,7 +265,7 @@ func (w *Writer) segment() error {
 		File:  describe(fmt.Sprintf("%s/%012d.ndjson", eventsDir, first), w.text.Bytes()),
 		First: first, Last: last, HistorySHA256: hex.EncodeToString(w.head[:]),
 	}
-	if err := w.config.Replace(filepath.Join(w.dir, filepath.FromSlash(s.File.File)), w.text.Bytes()); err != nil {
+	if err := w.put(s.File.File, w.text.Bytes()); err != nil {
 		return err
 	}
 	w.text.Reset()
@@ -243,13 +286,21 @@ func (w *Writer) Close() (Manifest, error) {
 		}
 	}
 	w.manifest.Complete = true
-	return w.manifest, w.writeManifest()
+	err := w.writeManifest()
+	if err == nil && w.archive != nil {
+		err = w.archive.Close()
+	}
+	return w.manifest, err
 }
 
+// writeManifest leaves a manifest that is not the last one out of an archive, in which nothing can be replaced.
 func (w *Writer) writeManifest() error {
+	if w.archive != nil && !w.manifest.Complete {
+		return nil
+	}
 	text, err := w.manifest.text()
 	if err != nil {
 		return err
 	}
-	return w.config.Replace(filepath.Join(w.dir, ManifestFile), text)
+	return w.put(ManifestFile, text)
 }

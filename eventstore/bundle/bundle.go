@@ -1,5 +1,5 @@
 // Package bundle is the form in which an organization's whole history leaves the
-// service, to be audited without it: a directory of files.
+// service, to be audited without it: a directory of files, or one zip file of them.
 //
 //	manifest.json       what is here, by name, length and SHA-256 (Manifest)
 //	events/<first>.ndjson  events in the order of their sequences, a JSON object a line (Line)
@@ -82,9 +82,9 @@ var (
 // ErrIncomplete is the answer where an export has not come to its end.
 var ErrIncomplete = errors.New("the export into it was broken off: run the same integrity export again")
 
-// readManifest reads a manifest strictly. A directory without one is fs.ErrNotExist.
-func readManifest(dir string) (m Manifest, err error) {
-	text, err := readRegular(dir, ManifestFile)
+// readManifest reads a manifest strictly. A bundle without one is fs.ErrNotExist.
+func (f files) readManifest() (m Manifest, err error) {
+	text, err := f.readRegular(ManifestFile)
 	if err != nil {
 		return m, err
 	}
@@ -96,7 +96,7 @@ func readManifest(dir string) (m Manifest, err error) {
 		}
 	}
 	if err != nil {
-		return m, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
+		return m, fmt.Errorf("%s: %w", filepath.Join(f.path, ManifestFile), err)
 	}
 	return m, nil
 }

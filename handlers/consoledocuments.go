@@ -1,0 +1,304 @@
+package handlers
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// documentsConsole are the pages of certification. What is uploaded is sent by the page's script, so that it can show how far
+// it has come.
+func (s *server) documentsConsole(both func(method, path string, handle handler, p policy)) {
+	page := func(scope domain.Scope, body bodyRule) policy {
+		return policy{caller: withSession, bucket: pages, answer: asPage, scope: scope, body: body}
+	}
+	upload := func(scope domain.Scope) policy {
+		return policy{caller: withSession, bucket: minute, scope: scope, body: bodyFile}
+	}
+	both(get, "/documents", s.documentsPage, page(domain.ArtifactsRead, bodyNone))
+	both(post, "/documents/uploads", s.uploadByHand, upload(domain.ArtifactsWrite))
+	both(get, "/documents/new", s.newDocumentPage, page(domain.ArtifactsWrite, bodyNone))
+	both(get, "/documents/{id}", s.documentPage, page(domain.ArtifactsRead, bodyNone))
+	both(get, "/documents/{id}/new", s.newVersionPage, page(domain.ArtifactsWrite, bodyNone))
+	both(post, "/documents/{id}/versions", s.uploadByHand, upload(domain.ArtifactsWrite))
+	both(post, "/documents/{id}/reviews", s.reviewByHand, upload(domain.ReviewsWrite))
+	both(get, "/documents/versions/{id}", s.versionPage, page(domain.ArtifactsRead, bodyNone))
+	both(get, "/documents/versions/{id}/review", s.stepPage(reviewStep), page(domain.ReviewsWrite, bodyNone))
+	both(get, "/documents/versions/{id}/approve", s.stepPage(approveStep), page(domain.ApprovalsWrite, bodyNone))
+	both(post, "/documents/versions/{id}/approve", s.approveByHand, page(domain.ApprovalsWrite, bodyLongForm))
+	both(get, "/documents/versions/{id}/certify", s.proven(s.stepPage(certifyStep)), page(domain.CertificatesWrite, bodyNone))
+	both(post, "/documents/versions/{id}/certify", s.proven(s.certifyByHand), page(domain.CertificatesWrite, bodyForm))
+	both(get, "/documents/certificates/{id}/revoke", s.proven(s.stepPage(revokeStep)), page(domain.CertificatesWrite, bodyNone))
+	both(post, "/documents/certificates/{id}/revoke", s.proven(s.revokeCertificateByHand), page(domain.CertificatesWrite, bodyLongForm))
+	both(get, "/documents/certificates/{id}/download", s.download, page(domain.CertificatesRead, bodyNone))
+}
+
+// What a member may do with a version, each on a page of its own.
+const (
+	reviewStep  = "review"
+	approveStep = "approve"
+	certifyStep = "certify"
+	revokeStep  = "revoke"
+)
+
+// steps are those that a role may take with a version as it is; later says that a later version has a certificate. What is
+// not among them, the server refuses too.
+func steps(role domain.Role, v query.ArtifactVersion, later bool) (possible []string) {
+	accepted := len(v.Reviews) > 0 && v.Reviews[len(v.Reviews)-1].Outcome == domain.ReviewAccepted
+	for _, step := range []struct {
+		name     string
+		scope    domain.Scope
+		possible bool
+	}{
+		{reviewStep, domain.ReviewsWrite, v.State == domain.VersionAnalyzed || v.State == domain.VersionReviewed},
+		{approveStep, domain.ApprovalsWrite, v.State == domain.VersionReviewed && accepted},
+		{certifyStep, domain.CertificatesWrite, v.State == domain.VersionApproved && !later},
+		{revokeStep, domain.CertificatesWrite, v.Certificate != nil && v.Certificate.RevokedAt == nil},
+	} {
+		if step.possible && role.Allows(step.scope) {
+			possible = append(possible, step.name)
+		}
+	}
+	return possible
+}
+
+// proven asks for a recent proof first, also before a form is shown, so that nothing is typed in vain.
+func (s *server) proven(handle handler) handler {
+	return func(r *http.Request) (any, error) {
+		if err := s.recentlyProved(r); err != nil {
+			return nil, err
+		}
+		return handle(r)
+	}
+}
+
+// documentsPage lists the documents, newest first.
+func (s *server) documentsPage(r *http.Request) (any, error) {
+	offset, err := strconv.Atoi(r.URL.Query().Get("offset"))
+	if err != nil || offset < 0 || offset > maxPageOffset {
+		offset = 0
+	}
+	c := callOf(r)
+	list, total, err := s.Store.Artifacts(r.Context(), c.access, pageLimit, offset)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.Documents{
+		Console: s.frameOf(r, "documents"), MayAdd: c.session.Role.Allows(domain.ArtifactsWrite),
+		Documents: each(list, func(a query.Artifact) web.DocumentVersion { return viewDocumentVersion(a.ArtifactVersion) }),
+	}
+	if next := offset + pageLimit; int64(next) < total && next <= maxPageOffset {
+		shown.Older = s.consoleQuery(r, url.Values{"offset": {strconv.Itoa(next)}})
+	}
+	return consolePageOf(s.site.Documents(shown))
+}
+
+func viewDocumentVersion(v query.ArtifactVersion) web.DocumentVersion {
+	return web.DocumentVersion{
+		ID: v.ID.String(), Document: v.ArtifactID.String(), Number: v.Version, Kind: v.Kind, Title: v.Title, FileName: v.FileName, MediaType: v.MediaType,
+		SHA256: v.SHA256, SizeBytes: v.SizeBytes, State: string(v.State), RegisteredAt: v.RegisteredAt, KeptUntil: v.RetainUntil, ErasedAt: v.ContentErased,
+	}
+}
+
+// newDocumentPage asks for the file and the title of a new document.
+func (s *server) newDocumentPage(r *http.Request) (any, error) {
+	return consolePageOf(s.site.Upload(web.Upload{Console: s.frameOf(r, "document-new"), To: "/documents/uploads", MaxFile: domain.MaxFileBytes, MaxTitle: domain.MaxTitle}))
+}
+
+// newVersionPage asks for those of a later version, whose title is that of the newest until another is typed.
+func (s *server) newVersionPage(r *http.Request) (any, error) {
+	document, _, err := s.Store.Artifact(r.Context(), callOf(r).access, artifactID(r))
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Upload(web.Upload{
+		Console: s.frameOf(r, "document-version"), To: "/documents/" + document.ID.String() + "/versions", MaxFile: domain.MaxFileBytes, MaxTitle: domain.MaxTitle,
+		Newest: new(viewDocumentVersion(document.ArtifactVersion)),
+	}))
+}
+
+// to is what a script goes on to after an upload, in the envelope that a repetition gets again.
+type to struct {
+	Location string `json:"location"`
+}
+
+func toVersion(r *http.Request, id domain.ArtifactVersionID) to {
+	return to{web.Path(language(r), web.ConsoleRoot+versionPath(id))}
+}
+
+func versionPath(id domain.ArtifactVersionID) string { return "/documents/versions/" + id.String() }
+
+// uploadByHand registers a file as a new document, or as a version of the one in the path.
+func (s *server) uploadByHand(r *http.Request) (any, error) {
+	content, err := s.readFileContent(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.registerContent(r, content, func(o domain.ArtifactVersionRegistration) any { return toVersion(r, o.Version.ID) })
+}
+
+// reviewByHand declares a review with the very file.
+func (s *server) reviewByHand(r *http.Request) (any, error) {
+	return s.reviewUpload(r, func(command *domain.DeclareReview) any { return toVersion(r, command.Version) })
+}
+
+// documentPage shows a document with its newest version.
+func (s *server) documentPage(r *http.Request) (any, error) {
+	return s.showDocument(r, artifactID(r), domain.ArtifactVersionID{})
+}
+
+// versionPage shows a document with one of its versions.
+func (s *server) versionPage(r *http.Request) (any, error) {
+	version, err := s.Store.ArtifactVersion(r.Context(), callOf(r).access, versionID(r))
+	if err != nil {
+		return nil, err
+	}
+	return s.showDocument(r, version.ArtifactID, version.ID)
+}
+
+func (s *server) showDocument(r *http.Request, document domain.ArtifactID, version domain.ArtifactVersionID) (any, error) {
+	shown, analysis, err := s.documentOf(r, "document", document, version)
+	if err != nil {
+		return nil, err
+	}
+	if shown.Report, err = s.Store.Analysis(r.Context(), callOf(r).access, analysis); err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Document(shown))
+}
+
+// documentOf reads a document with one of its versions, or with the newest where the id is zero, and with what the member
+// may do with that.
+func (s *server) documentOf(r *http.Request, name string, document domain.ArtifactID, version domain.ArtifactVersionID) (shown web.DocumentPage, analysis domain.AnalysisID, err error) {
+	ctx, c := r.Context(), callOf(r)
+	_, versions, err := s.Store.Artifact(ctx, c.access, document)
+	if err != nil {
+		return shown, analysis, err
+	}
+	slices.Reverse(versions)
+	at := max(0, slices.IndexFunc(versions, func(v query.ArtifactVersion) bool { return v.ID == version }))
+	said := each(versions[at].Reviews, func(r query.Review) domain.MemberID { return r.Member })
+	if approval := versions[at].Approval; approval != nil {
+		said = append(said, approval.Member)
+	}
+	names, err := s.memberAddresses(ctx, c, said)
+	if err != nil {
+		return shown, analysis, err
+	}
+	later := slices.ContainsFunc(versions[:at], func(v query.ArtifactVersion) bool { return v.Certificate != nil })
+	role := c.session.Role
+	shown = web.DocumentPage{
+		Console: s.frameOf(r, name), MayAdd: role.Allows(domain.ArtifactsWrite) && versions[0].Version < domain.MaxArtifactVersions, Later: later,
+		Versions: each(versions, func(v query.ArtifactVersion) web.DocumentVersion { return viewCertifiedDocument(v, names) }),
+		Steps:    steps(role, versions[at], later), Issuer: s.Installation.Issuer, BaseURL: s.BaseURL,
+		MaxFile: domain.MaxFileBytes, MaxManifest: domain.MaxManifestBytes, MaxStatement: domain.MaxStatement, MaxReason: domain.MaxReason,
+	}
+	shown.Version = shown.Versions[at]
+	return shown, versions[at].AnalysisID, nil
+}
+
+func viewCertifiedDocument(v query.ArtifactVersion, names map[domain.MemberID]string) web.DocumentVersion {
+	shown := viewDocumentVersion(v)
+	by := func(member domain.MemberID, at time.Time, text *string) web.Statement {
+		return web.Statement{By: cmp.Or(names[member], member.String()), At: at, Text: text}
+	}
+	shown.Reviews = each(v.Reviews, func(r query.Review) web.Statement {
+		said := by(r.Member, r.DeclaredAt, r.Statement)
+		said.Outcome = string(r.Outcome)
+		return said
+	})
+	shown.Approval = viewOrNull(v.Approval, func(a query.Approval) web.Statement { return by(a.Member, a.ApprovedAt, a.Statement) })
+	shown.Certificate = viewOrNull(v.Certificate, func(c query.Certificate) web.DocumentCertificate {
+		return web.DocumentCertificate{
+			PublicID: c.PublicID.String(), Status: string(c.Status()), IssuedAt: c.IssuedAt, RevokedAt: c.RevokedAt, ReplacedAt: c.ReplacedAt, PublicFields: c.PublicFields,
+		}
+	})
+	return shown
+}
+
+// stepPage asks for what a step needs, and says what it does.
+func (s *server) stepPage(step string) handler {
+	return func(r *http.Request) (any, error) { return s.showStep(r, step, web.StepForm{}, nil) }
+}
+
+// showStep shows the page of a step, also after what was typed was refused. A step that is not possible any more, as after
+// a second click, leads to the version.
+func (s *server) showStep(r *http.Request, step string, typed web.StepForm, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	ctx, access := r.Context(), callOf(r).access
+	var document domain.ArtifactID
+	version := versionID(r)
+	if step == revokeStep {
+		certificate, err := s.Store.Certificate(ctx, access, certificateID(r))
+		if err != nil {
+			return nil, err
+		}
+		document, version = certificate.ArtifactID, certificate.VersionID
+	} else {
+		found, err := s.Store.ArtifactVersion(ctx, access, version)
+		if err != nil {
+			return nil, err
+		}
+		document = found.ArtifactID
+	}
+	shown, _, err := s.documentOf(r, "document-"+step, document, version)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(shown.Steps, step) {
+		return onward(r, versionPath(version)), nil
+	}
+	shown.Form, shown.Problem = typed, problem
+	resp, err := consolePageOf(s.site.DocumentStep(shown))
+	resp.status = status
+	return resp, err
+}
+
+// stepByHand does what the API does with these members, and leads to the page of the version.
+func (s *server) stepByHand(r *http.Request, step string, do handler, typed web.StepForm, members map[string]any) (any, error) {
+	if _, err := do(asJSON(r, members)); err != nil {
+		return s.showStep(r, step, typed, err)
+	}
+	return onward(r, versionPath(versionID(r))), nil
+}
+
+// approveByHand approves a version.
+func (s *server) approveByHand(r *http.Request) (any, error) {
+	values := form(r)
+	typed := web.StepForm{Statement: textOf(values, "statement"), Consent: values.Has("consent")}
+	return s.stepByHand(r, approveStep, s.approve, typed, map[string]any{"statement": typed.Statement, "acceptResponsibility": typed.Consent})
+}
+
+// certifyByHand issues the certificate of a version, with the words that were ticked.
+func (s *server) certifyByHand(r *http.Request) (any, error) {
+	values, fields := form(r), []string{}
+	typed := web.StepForm{Title: values.Has("title-public"), Organization: values.Has("organization-public"), Consent: values.Has("consent")}
+	if typed.Title {
+		fields = append(fields, domain.PublicTitle)
+	}
+	if typed.Organization {
+		fields = append(fields, domain.PublicOrganizationName)
+	}
+	return s.stepByHand(r, certifyStep, s.issueCertificate, typed, map[string]any{"publicationAuthorized": typed.Consent, "publicFields": fields})
+}
+
+// revokeCertificateByHand revokes a certificate for good.
+func (s *server) revokeCertificateByHand(r *http.Request) (any, error) {
+	typed := web.StepForm{Statement: textOf(form(r), "reason")}
+	answer, err := s.revokeCertificate(asJSON(r, map[string]any{"reason": typed.Statement}))
+	if err != nil {
+		return s.showStep(r, revokeStep, typed, err)
+	}
+	return onward(r, "/documents/versions/"+answer.(response).data.(wire.RevokedCertificate).VersionID), nil
+}

@@ -1,0 +1,158 @@
+package web
+
+import (
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/analysis"
+)
+
+// Documents is the list of an organization's documents.
+type Documents struct {
+	Console   Console
+	Documents []DocumentVersion // the newest version of each
+	Older     string            // address of those that follow; empty: there are none
+	MayAdd    bool
+}
+
+// DocumentVersion is a version of a document. Texts are nil once erased.
+type DocumentVersion struct {
+	ID, Document               string
+	Number                     int32
+	Kind                       domain.ContentKind
+	Title, FileName, MediaType *string
+	SHA256                     string
+	SizeBytes                  int64
+	State                      string
+	RegisteredAt               time.Time
+	KeptUntil, ErasedAt        *time.Time // of the content
+
+	// Of the page of a document only.
+
+	Reviews     []Statement // the oldest first
+	Approval    *Statement
+	Certificate *DocumentCertificate
+}
+
+// Statement is what a member has said of a version.
+type Statement struct {
+	By      string
+	At      time.Time
+	Text    *string // nil once erased
+	Outcome string  // of a review
+}
+
+// DocumentCertificate is the certificate of a version.
+type DocumentCertificate struct {
+	PublicID, Status      string
+	IssuedAt              time.Time
+	RevokedAt, ReplacedAt *time.Time
+	PublicFields          []string
+}
+
+// Stage is how far the version has come, and what became of it: a state, changes_requested, replaced or revoked.
+func (v DocumentVersion) Stage() string {
+	switch {
+	case v.Certificate != nil && v.Certificate.Status != string(domain.CertificateValid):
+		return v.Certificate.Status
+	case v.State == string(domain.VersionReviewed) && len(v.Reviews) > 0 && v.Reviews[len(v.Reviews)-1].Outcome == string(domain.ReviewRequested):
+		return string(domain.ReviewRequested)
+	default:
+		return v.State
+	}
+}
+
+// Documents renders it.
+func (s *Site) Documents(d Documents) ([]byte, error) {
+	return render(s.console, "documents.html", struct {
+		consoleFrame
+		Documents
+	}{s.consoleFrame(d.Console), d})
+}
+
+// Upload is the page that takes a file in, as a new document or a version of one.
+type Upload struct {
+	Console  Console
+	To       string // path of the console that the file is sent to
+	Newest   *DocumentVersion
+	MaxFile  int64
+	MaxTitle int
+}
+
+// Upload renders it.
+func (s *Site) Upload(u Upload) ([]byte, error) {
+	f := struct {
+		consoleFrame
+		Upload
+	}{s.consoleFrame(u.Console), u}
+	f.Script = "consoledocuments.js"
+	return render(s.console, "document-upload.html", f)
+}
+
+// DocumentPage is a document with one of its versions.
+type DocumentPage struct {
+	Console  Console
+	Version  DocumentVersion
+	Versions []DocumentVersion // the highest first
+	Report   *domain.AnalysisCompletedBody
+	Steps    []string // that the member may take with the version
+	MayAdd   bool
+	Later    bool // a later version has a certificate
+
+	// Of a step.
+
+	Form                                 StepForm
+	Problem                              Problem
+	BaseURL, Issuer                      string // of the service
+	MaxFile                              int64
+	MaxManifest, MaxStatement, MaxReason int
+}
+
+// Outcomes are those of detectors, what deserves attention first.
+func (DocumentPage) Outcomes() []string {
+	return []string{string(analysis.Finding), string(analysis.Inconclusive), string(analysis.Clear), string(analysis.NotApplicable)}
+}
+
+// StepForm is what was typed into the form of a step.
+type StepForm struct {
+	Statement                    string
+	Consent, Title, Organization bool
+}
+
+// Found are the results of the detectors with an outcome.
+func (p DocumentPage) Found(outcome string) (found []domain.DetectorResult) {
+	for _, d := range p.Report.Detectors {
+		if d.Outcome == outcome {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// Document renders the page of a document.
+func (s *Site) Document(p DocumentPage) ([]byte, error) {
+	return render(s.console, "document.html", s.documentFrame(p))
+}
+
+// DocumentStep renders the page of a step, whose name is that of the template.
+func (s *Site) DocumentStep(p DocumentPage) ([]byte, error) {
+	f := s.documentFrame(p)
+	if p.Console.Name == "document-review" {
+		f.Script = "consoledocuments.js"
+	}
+	return render(s.console, p.Console.Name+".html", f)
+}
+
+type documentFrame struct {
+	consoleFrame
+	DocumentPage
+}
+
+func (s *Site) documentFrame(p DocumentPage) documentFrame {
+	return documentFrame{s.consoleFrame(p.Console), p}
+}
+
+// CertificatePath is the public page of a certificate in this language.
+func (f documentFrame) CertificatePath(publicID string) string {
+	return Path(f.Language, Certificate.Path(publicID))
+}
