@@ -48,6 +48,9 @@ type consoleFrame struct {
 // Page is the address of a page of the console in this language.
 func (f consoleFrame) Page(path string) string { return Path(f.Language, ConsoleRoot+path) }
 
+// PageName is the name of the page, also where a form on it has a name of its own.
+func (f consoleFrame) PageName() string { return f.Console.Name }
+
 // RecordPath is the page of a record in this language.
 func (f consoleFrame) RecordPath(publicID string) string {
 	return Path(f.Language, Record.Path(publicID))

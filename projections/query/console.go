@@ -351,7 +351,7 @@ const useChallenge = `INSERT INTO console_challenges (shard, id_sha256, data, ex
 // UseChallenge uses a challenge up; of any number of requests at once, one is answered with true. The hash tells the
 // shard.
 func (s *Store) UseChallenge(ctx context.Context, sha256 [32]byte, expiresAt time.Time) (used bool, err error) {
-	shard := domain.Shard(int(binary.BigEndian.Uint16(sha256[:])) % s.Installation.Shards) //nolint:gosec // less than 65536
+	shard := domain.Shard(int(binary.BigEndian.Uint16(sha256[:])) % s.Installation.Shards)
 	_, used, err = statement.First(ctx, s.Pool, "use a challenge", pgx.RowTo[bool], useChallenge, shard, sha256[:], expiresAt)
 	return used, err
 }
