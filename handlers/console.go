@@ -281,6 +281,19 @@ func (s *server) recentlyProved(r *http.Request) error {
 	return nil
 }
 
+// proveFirst is where to prove who the person is before something is typed on a page; empty: the last proof is recent.
+func (s *server) proveFirst(r *http.Request, page string) string {
+	if s.recentlyProved(r) == nil {
+		return ""
+	}
+	return s.proofOf(r, web.Path(language(r), web.ConsoleRoot+page))
+}
+
+// proofOf is the page that asks for a proof, and then goes on to a page.
+func (s *server) proofOf(r *http.Request, page string) string {
+	return web.Path(language(r), web.ConsoleRoot+"/prove") + "?to=" + url.QueryEscape(page)
+}
+
 var errProofNeeded = errors.New("the last proof of identity is too old")
 
 // consoleAnswer turns what only the console refuses into the way on: a page, or for a script the address of one.
@@ -293,7 +306,7 @@ func (s *server) consoleAnswer(r *http.Request, rt route, err error) (response, 
 		to, status = web.Path(language(r), web.ConsoleRoot+"/sign-in"), http.StatusUnauthorized
 		code = domain.InvalidKey
 	case errors.Is(err, errProofNeeded):
-		to, status = web.Path(language(r), web.ConsoleRoot+"/prove")+"?to="+url.QueryEscape(s.consolePath(r)), http.StatusForbidden
+		to, status = s.proofOf(r, s.consolePath(r)), http.StatusForbidden
 		code = domain.InvalidState
 	default:
 		return response{}, false

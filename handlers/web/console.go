@@ -48,6 +48,9 @@ type consoleFrame struct {
 // Page is the address of a page of the console in this language.
 func (f consoleFrame) Page(path string) string { return Path(f.Language, ConsoleRoot+path) }
 
+// PageName is the name of the page, also where a form on it has a name of its own.
+func (f consoleFrame) PageName() string { return f.Console.Name }
+
 // RecordPath is the page of a record in this language.
 func (f consoleFrame) RecordPath(publicID string) string {
 	return Path(f.Language, Record.Path(publicID))
@@ -76,7 +79,7 @@ func (s *Site) consoleFrame(c Console) consoleFrame {
 	t := s.catalogue(c.Language, Record)
 	words := t.words["Console"].(map[string]any)
 	f := consoleFrame{
-		frame: newFrame(t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path)), Console: c, C: words,
+		frame: s.newFrame(t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path)), Console: c, C: words,
 	}
 	f.Signed, f.Script = true, "console.js"
 	if c.Role != "" {
@@ -209,6 +212,7 @@ type Security struct {
 	Keys     []Passkey
 	Sessions []SessionView
 	MaxName  int
+	Prove    string // where to prove first who it is; empty: needless
 }
 
 // Passkey is one of a person.
