@@ -144,6 +144,18 @@ func TestTextOfASignUpLink(t *testing.T) {
 	}
 }
 
+// TestMessageIDOfANewcomer: without a member the id is well formed too.
+func TestMessageIDOfANewcomer(t *testing.T) {
+	m := testMail("a@example.org")
+	if id := messageID(m, "example.org"); id != m.ID.String()+"."+m.Member.String()+"@example.org" {
+		t.Errorf("of a member: %s", id)
+	}
+	m.Member = domain.MemberID{}
+	if id := messageID(m, "example.org"); id != m.ID.String()+"@example.org" {
+		t.Errorf("of a newcomer: %s", id)
+	}
+}
+
 // TestTextOfAnInvitation: both languages name the role and the end, and lead to the page in that language.
 func TestTextOfAnInvitation(t *testing.T) {
 	m := testMail("ana@example.org")
