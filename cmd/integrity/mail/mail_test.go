@@ -19,7 +19,7 @@ import (
 func testMail(to string) queue.Mail {
 	id, _ := domain.ParseID[domain.EventID]("evt_01jd7z0000000000000000000a")
 	return queue.Mail{
-		ID: id, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+		ID: id, Member: domain.MemberID{1}, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
 		Quota: &domain.QuotaWarningReachedBody{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 	}
 }
