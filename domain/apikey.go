@@ -109,6 +109,7 @@ func (b *KeyCreatedBody) apply(s *State, e *Event) error {
 	if name := e.optionalText(b.Name); name != nil {
 		s.AddKeyName(b.KeyID, *name)
 	}
+	s.activeKeys.put(e.Organization, s.activeKeys[e.Organization]+1)
 	return nil
 }
 
@@ -144,6 +145,9 @@ type KeyRevokedBody struct {
 
 func (b *KeyRevokedBody) apply(s *State, e *Event) error {
 	if k := s.keys[b.KeyID]; k != nil {
+		if k.RevokedAt == nil {
+			s.activeKeys.put(e.Organization, s.activeKeys[e.Organization]-1)
+		}
 		k.RevokedAt = new(e.OccurredAt)
 	}
 	return nil
@@ -177,6 +181,7 @@ func NewCreateKey(c CreateKey, now time.Time) (command *CreateKey, text string) 
 
 func (c *CreateKey) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
+	n.ActiveKeys = append(n.ActiveKeys, c.Organization)
 	n.Keys = append(n.Keys, c.id)
 	for _, reference := range c.Companies {
 		n.Companies = append(n.Companies, CompanyNeed{c.Organization, reference})
@@ -193,7 +198,7 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if member == nil || member.Status != MemberActive {
 		return nil, errUnknownActiveMember
 	}
-	if err := s.mayChange(c.Origin, member.Role); err != nil {
+	if err := cmp.Or(s.mayChange(c.Origin, member.Role), s.mayHaveKey(c.Organization)); err != nil {
 		return nil, err
 	}
 	if err := cmp.Or(s.mayActAs(c.Origin, member.ID, c.Scopes), checkScopes(member.Role, c.Scopes)); err != nil {
@@ -228,6 +233,17 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		created.Body.(*KeyCreatedBody).Name = new(c.name.Ref())
 	}
 	return append([]Draft{created}, grants...), nil
+}
+
+// MaxActiveKeys is how many keys of an organization may work at once.
+const MaxActiveKeys = 1000
+
+// mayHaveKey refuses one more key.
+func (s *State) mayHaveKey(o OrganizationID) error {
+	if s.activeKeys[o] >= MaxActiveKeys {
+		return Refuse(InvalidState, "An organization may have at most %d API keys that work; revoke one first. A rotation without overlap needs no room.", MaxActiveKeys)
+	}
+	return nil
 }
 
 // grants drafts the grants of the companies that are named.
@@ -362,6 +378,7 @@ func NewRotateKey(c RotateKey, now time.Time) (command *RotateKey, text string) 
 
 func (c *RotateKey) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
+	n.ActiveKeys = append(n.ActiveKeys, c.Organization)
 	n.Keys = append(n.Keys, c.Key, c.id)
 	n.KeyNames = append(n.KeyNames, c.Key)
 	if c.CopyGrants {
@@ -400,6 +417,11 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	if c.Overlap < 0 || c.Overlap > MaxKeyOverlap {
 		return nil, InvalidMember("/overlap", "RANGE", "must be an overlap of 0 to 30 days")
+	}
+	if c.Overlap > 0 {
+		if err := s.mayHaveKey(c.Organization); err != nil {
+			return nil, err
+		}
 	}
 
 	successor := *former

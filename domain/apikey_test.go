@@ -466,3 +466,35 @@ func FuzzParseNetwork(f *testing.F) {
 		}
 	})
 }
+
+// An organization has a thousand keys that work. A rotation that leaves the former key at work needs room, any other none.
+func TestMaxActiveKeys(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1) // has one key
+	create := func() Code {
+		c, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: []Scope{IntegrityRead}, Lifetime: DefaultKeyLifetime}, w.now)
+		return w.execute(c)
+	}
+	rotate := func(overlap time.Duration) Code {
+		c, _ := NewRotateKey(RotateKey{Origin: w.origin, Key: w.key, Lifetime: DefaultKeyLifetime, Overlap: overlap}, w.now)
+		code := w.execute(c)
+		if code == "" {
+			w.key = c.Outcome.Key.ID
+		}
+		return code
+	}
+	for i := range 999 {
+		if code := create(); code != "" {
+			t.Fatalf("key %d: %s", i+2, code)
+		}
+	}
+	if code := create(); code != InvalidState {
+		t.Errorf("one more: %q", code)
+	}
+	if with, without := rotate(time.Hour), rotate(0); with != InvalidState || without != "" {
+		t.Errorf("rotated with an overlap %q, without %q", with, without)
+	}
+	w.execute(&RevokeKey{Origin: w.origin, Key: w.key})
+	if first, second := create(), create(); first != "" || second != InvalidState {
+		t.Errorf("after one was revoked: %q, then %q", first, second)
+	}
+}

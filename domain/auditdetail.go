@@ -24,6 +24,7 @@ var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	MemberChanged:             "memberId role status",
 	InvitationMade:            "memberId role expiresAt emailTextId=email.id",
 	MemberJoined:              "memberId",
+	SignInLinkMade:            "memberId",
 	KeyCreated:                "keyId memberId scopes expiresAt source network networks maxVersionStep nameTextId=name.id",
 	KeyRenamed:                "keyId nameTextId=name.id",
 	KeyExpiryChanged:          "keyId expiresAt",

@@ -43,8 +43,9 @@ func (c Origin) CommandOrigin() Origin { return c }
 type Needs struct {
 	Members      []OrganizationID // all members, with their addresses
 	Keys         []KeyID
-	KeyGrants    []KeyID // every grant of these keys
-	KeyNames     []KeyID // the names of these keys
+	KeyGrants    []KeyID          // every grant of these keys
+	KeyNames     []KeyID          // the names of these keys
+	ActiveKeys   []OrganizationID // how many of their keys work
 	CompanyIDs   []CompanyID
 	Companies    []CompanyNeed
 	Declarations []DeclarationNeed

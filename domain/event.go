@@ -129,6 +129,7 @@ var (
 	MemberChanged             = declare[MemberChangedBody]("member.changed", 1, nil)
 	InvitationMade            = declare("member.invited", 1, func(b *MemberInvitedBody) []*TextRef { return refs(&b.Email) })
 	MemberJoined              = declare[MemberJoinedBody]("member.joined", 1, nil)
+	SignInLinkMade            = declare[SignInLinkMadeBody]("member.sign_in_link_made", 1, nil)
 	KeyCreated                = declare("key.created", 2, func(b *KeyCreatedBody) []*TextRef { return refs(b.Name) })
 	KeyRenamed                = declare("key.renamed", 1, func(b *KeyRenamedBody) []*TextRef { return refs(&b.Name) })
 	KeyExpiryChanged          = declare[KeyExpiryChangedBody]("key.expiry_changed", 1, nil)

@@ -120,15 +120,27 @@ func (b *MemberChangedBody) apply(s *State, _ *Event) error {
 	return nil
 }
 
-// EmailSHA256 is what an address is looked up by: the SHA-256 of it in lower case, of the letters A to Z alone, so that
-// the database writes the same.
-func EmailSHA256(address string) [32]byte {
-	return sha256.Sum256([]byte(strings.Map(func(r rune) rune {
+// SignInLinkMadeBody says that the operator has made a link that signs in as the member. Nothing of the link stands in it.
+type SignInLinkMadeBody struct {
+	MemberID MemberID `json:"memberId"`
+}
+
+func (*SignInLinkMadeBody) apply(*State, *Event) error { return nil }
+
+// EmailSHA256 is what an address is looked up by: the SHA-256 of it in lower case, as SameEmail compares.
+func EmailSHA256(address string) [32]byte { return sha256.Sum256([]byte(lowerEmail(address))) }
+
+// SameEmail reports whether two texts are one address: the letters A to Z are compared without case, and no others, so
+// that the database, which stores hashes, sees the same.
+func SameEmail(a, b string) bool { return lowerEmail(a) == lowerEmail(b) }
+
+func lowerEmail(address string) string {
+	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
 			r += 'a' - 'A'
 		}
 		return r
-	}, address)))
+	}, address)
 }
 
 // AddMember gives a person a role in an organization.
@@ -167,10 +179,10 @@ func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// MemberByEmail finds the membership of an address that has not ended, or nil. Addresses are compared without case.
+// MemberByEmail finds the membership of an address that has not ended, or nil.
 func (s *State) MemberByEmail(o OrganizationID, email string) *Member {
 	for _, m := range s.members {
-		if m.Organization == o && m.Status != MemberEnded && m.Email != "" && strings.EqualFold(m.Email, email) {
+		if m.Organization == o && m.Status != MemberEnded && m.Email != "" && SameEmail(m.Email, email) {
 			return m
 		}
 	}
@@ -403,6 +415,45 @@ func (c *AcceptInvitation) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome = *invited
 	c.Outcome.Status = MemberActive
 	return []Draft{{Subject: invited.ID.String(), Body: &MemberJoinedBody{MemberID: invited.ID}}}, nil
+}
+
+// MakeSignInLink has the operator make a link that signs in to the console as a member, in whatever browser. The event
+// comes first: what stores the link takes it of the Outcome, so that there is no link without its event.
+type MakeSignInLink struct {
+	Origin
+	Member MemberID
+	Email  string // where Member is zero
+
+	link OperatorLink
+
+	Outcome OperatorLink
+}
+
+// OperatorLink is such a link. The zero value is none.
+type OperatorLink struct {
+	ID           SignInID
+	SecretSHA256 [32]byte
+	Organization OrganizationID
+	Member       MemberID
+}
+
+// NewMakeSignInLink draws the link, and returns its code, which is shown once.
+func NewMakeSignInLink(c MakeSignInLink, now time.Time) (command *MakeSignInLink, code string) {
+	c.link.Organization = c.Organization
+	c.link.ID, code, c.link.SecretSHA256 = NewSignInLink(now, c.Organization.Shard())
+	return &c, code
+}
+
+func (c *MakeSignInLink) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+
+func (c *MakeSignInLink) Decide(s *State, _ time.Time) ([]Draft, error) {
+	member := s.memberNamed(c.Organization, c.Member, c.Email)
+	if c.Actor != OperatorActor || member == nil || member.Status != MemberActive {
+		return nil, errUnknownActiveMember
+	}
+	c.Outcome = c.link
+	c.Outcome.Member = member.ID
+	return []Draft{{Subject: member.ID.String(), Body: &SignInLinkMadeBody{MemberID: member.ID}}}, nil
 }
 
 // mayJoin refuses a member whose invitation cannot be accepted.

@@ -179,6 +179,26 @@ func TestInvitationsOfADay(t *testing.T) {
 	}
 }
 
+// An address is one to the ledger and to the look-up of a link: of two that differ in more than the case of A to Z, each
+// has a membership and a hash of its own.
+func TestOneRuleForAddresses(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"ana@example.com", "ANA@Example.COM", true}, {"é@example.com", "é@EXAMPLE.com", true},
+		{"k@example.com", "\u212a@example.com", false}, {"é@example.com", "É@example.com", false}, {"s@example.com", "ſ@example.com", false},
+		{"i@example.com", "İ@example.com", false}, {"fi@example.com", "ﬁ@example.com", false}, {"ss@example.com", "ß@example.com", false},
+		{"ß@example.com", "ẞ@example.com", false},
+	} {
+		w := newWorld(t, testSigner(t), 1)
+		w.execute(&AddMember{Origin: w.origin, Email: c.a, Role: Viewer})
+		if found := w.state.MemberByEmail(w.origin.Organization, c.b) != nil; found != c.same || SameEmail(c.a, c.b) != c.same || (EmailSHA256(c.a) == EmailSHA256(c.b)) != c.same {
+			t.Errorf("%q and %q: one member %v, one address %v, one hash %v; want %v", c.a, c.b, found, SameEmail(c.a, c.b), EmailSHA256(c.a) == EmailSHA256(c.b), c.same)
+		}
+	}
+}
+
 // TestOrganizationWithOwner: an organization comes into being with its owner, or not at all, and a repeated decision makes
 // the same ones.
 func TestOrganizationWithOwner(t *testing.T) {

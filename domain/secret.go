@@ -54,12 +54,31 @@ func ParseSignInCode(text string) (id SignInID, secretSHA256 [32]byte, ok bool) 
 // NewKnownBrowser makes what a browser keeps that has signed in with an address: the moment until which it is known, and
 // HMAC-SHA-256 under the ledger's secret of the address's hash and that moment. It names the address to nobody.
 func NewKnownBrowser(secret LedgerSecret, emailSHA256 [32]byte, until time.Time) string {
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte("known-browser"))
-	mac.Write(emailSHA256[:])
 	end := strconv.FormatInt(until.Unix(), 10)
-	mac.Write([]byte(end))
-	return end + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	return end + "." + secret.digest("known-browser", emailSHA256[:], []byte(end))
+}
+
+// digest is HMAC-SHA-256 of a label and of parts, of which none but the last has another length each time.
+func (s LedgerSecret) digest(label string, parts ...[]byte) string {
+	mac := hmac.New(sha256.New, s)
+	mac.Write([]byte(label))
+	for _, part := range parts {
+		mac.Write(part)
+	}
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// SignText is data that a browser keeps for the service: readable, and signed under the ledger's secret for what the label
+// says.
+func SignText(secret LedgerSecret, label string, data []byte) string {
+	return base64.RawURLEncoding.EncodeToString(data) + "." + secret.digest(label, data)
+}
+
+// SignedText is the data of a text that SignText has made with the label; ok is false for any other.
+func SignedText(secret LedgerSecret, label, text string) (data []byte, ok bool) {
+	kept, _, _ := strings.Cut(text, ".")
+	data, err := base64.RawURLEncoding.DecodeString(kept)
+	return data, err == nil && hmac.Equal([]byte(text), []byte(SignText(secret, label, data)))
 }
 
 // KnowsBrowser reports whether a text that a browser sends was made for the address, and its time is not over.

@@ -47,8 +47,9 @@ type State struct {
 	// Words that are not erased, where they were loaded or came into being.
 	titles table[ArtifactVersionID, Text]
 	names  table[OrganizationID, Text]
-	// keyNames only where Needs asks for them.
-	keyNames table[KeyID, Text]
+	// keyNames only where Needs asks for them; activeKeys likewise: how many keys work.
+	keyNames   table[KeyID, Text]
+	activeKeys table[OrganizationID, int]
 }
 
 type grantKey struct {
@@ -108,12 +109,13 @@ func addOnce[K comparable, V any](known *table[K, *V], key K, v V) *V {
 	return (*known)[key]
 }
 
-func (s *State) AddOrganization(o Organization) { addOnce(&s.organizations, o.ID, o) }
-func (s *State) AddMember(m Member)             { addOnce(&s.members, m.ID, m) }
-func (s *State) AddKey(k APIKey)                { addOnce(&s.keys, k.ID, k) }
-func (s *State) AddWebhook(w Webhook)           { addOnce(&s.webhooks, w.ID, w) } // not a deleted one
-func (s *State) AddLink(l OAuthLink)            { addOnce(&s.links, l.ID, l) }
-func (s *State) AddPasskey(p Passkey)           { addOnce(&s.passkeys, p.ID, p) } // not a removed one
+func (s *State) AddOrganization(o Organization)            { addOnce(&s.organizations, o.ID, o) }
+func (s *State) AddMember(m Member)                        { addOnce(&s.members, m.ID, m) }
+func (s *State) AddKey(k APIKey)                           { addOnce(&s.keys, k.ID, k) }
+func (s *State) AddActiveKeys(o OrganizationID, count int) { s.activeKeys.put(o, count) }
+func (s *State) AddWebhook(w Webhook)                      { addOnce(&s.webhooks, w.ID, w) } // not a deleted one
+func (s *State) AddLink(l OAuthLink)                       { addOnce(&s.links, l.ID, l) }
+func (s *State) AddPasskey(p Passkey)                      { addOnce(&s.passkeys, p.ID, p) } // not a removed one
 
 func (s *State) AddCompany(c Company) {
 	s.references.put(CompanyNeed{c.Organization, c.Reference}, addOnce(&s.companies, c.ID, c))

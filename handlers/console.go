@@ -98,6 +98,7 @@ const (
 	browserCookie   = "integrity-browser"   // which browser has asked for a link
 	challengeCookie = "integrity-challenge" // which challenge an authenticator is signing
 	addressCookie   = "integrity-address"   // with which address the browser signs up, in base64url: nothing else keeps it
+	providerCookie  = "integrity-provider"  // a sign-in at the OpenID provider under way: providerSignIn
 	knownCookie     = "integrity-known"     // that the browser has signed in with an address
 )
 
@@ -193,14 +194,15 @@ func roleAllows(role domain.Role, scope domain.Scope) error {
 
 // begin signs a person in to a membership and returns the cookies: that of the session, and of the browser that is known
 // now. The token is always a new one, and the session that the browser had ends: nobody else can have chosen it.
-func (s *server) begin(r *http.Request, m query.Membership) (cookies []string, err error) {
+// provedAt is when the person proved who it is; zero: nobody knows.
+func (s *server) begin(r *http.Request, m query.Membership, provedAt time.Time) (cookies []string, err error) {
 	if err := s.end(r); err != nil {
 		return nil, err
 	}
 	now := s.Now()
 	session := &query.Session{
 		ID: domain.NewID[domain.SessionID](now), Organization: m.Organization, Member: m.Member, Role: m.Role,
-		UserAgent: shortUserAgent(r), CreatedAt: now, ProvedAt: now,
+		UserAgent: shortUserAgent(r), CreatedAt: now, ProvedAt: provedAt,
 	}
 	ctx, err := s.console.sessions.Load(query.WithSession(context.WithoutCancel(r.Context()), m.Organization.Shard(), session), "")
 	if err != nil {
@@ -238,10 +240,10 @@ func (s *server) renew(ctx context.Context, session *query.Session) (cookie stri
 	return s.consoleCookie(sessionCookie, withShard(session.Organization.Shard(), token), query.SessionMost), err
 }
 
-// proved notes that the person has just proved who they are, under a new token.
-func (s *server) proved(r *http.Request) (cookie string, err error) {
+// proved notes when the person has proved who they are, under a new token.
+func (s *server) proved(r *http.Request, at time.Time) (cookie string, err error) {
 	session := callOf(r).session
-	session.ProvedAt = s.Now()
+	session.ProvedAt = at
 	return s.renew(r.Context(), session)
 }
 
@@ -279,22 +281,40 @@ func (s *server) recentlyProved(r *http.Request) error {
 	return nil
 }
 
+// proveFirst is where to prove who the person is before something is typed on a page; empty: the last proof is recent.
+func (s *server) proveFirst(r *http.Request, page string) string {
+	if s.recentlyProved(r) == nil {
+		return ""
+	}
+	return s.proofOf(r, web.Path(language(r), web.ConsoleRoot+page))
+}
+
+// proofOf is the page that asks for a proof, and then goes on to a page.
+func (s *server) proofOf(r *http.Request, page string) string {
+	return web.Path(language(r), web.ConsoleRoot+"/prove") + "?to=" + url.QueryEscape(page)
+}
+
 var errProofNeeded = errors.New("the last proof of identity is too old")
 
 // consoleAnswer turns what only the console refuses into the way on: a page, or for a script the address of one.
 func (s *server) consoleAnswer(r *http.Request, rt route, err error) (response, bool) {
 	var to string
 	var status int
+	var code domain.Code
 	switch {
 	case errors.Is(err, errSignedOut):
 		to, status = web.Path(language(r), web.ConsoleRoot+"/sign-in"), http.StatusUnauthorized
+		code = domain.InvalidKey
 	case errors.Is(err, errProofNeeded):
-		to, status = web.Path(language(r), web.ConsoleRoot+"/prove")+"?to="+url.QueryEscape(s.consolePath(r)), http.StatusForbidden
+		to, status = s.proofOf(r, s.consolePath(r)), http.StatusForbidden
+		code = domain.InvalidState
 	default:
 		return response{}, false
 	}
 	if rt.policy.answer == inEnvelope {
-		return s.toScript(status, to), true
+		resp := s.toScript(status, to)
+		resp.code = code
+		return resp, true
 	}
 	resp := redirect(to)
 	if errors.Is(err, errSignedOut) && s.cookieValue(r, sessionCookie) != "" {
@@ -364,7 +384,7 @@ func form(r *http.Request) url.Values {
 // frameOf is what every page of the console shows of the person.
 func (s *server) frameOf(r *http.Request, name string) web.Console {
 	path, _ := strings.CutPrefix(r.URL.EscapedPath(), "/en")
-	shown := web.Console{Language: language(r), Name: name, Path: path, Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp()}
+	shown := web.Console{Language: language(r), Name: name, Path: path, Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp(), Provider: s.provider()}
 	if session := callOf(r).session; session != nil {
 		shown.Email, shown.Organization, shown.Role = session.Email, session.OrganizationName, session.Role
 	}
@@ -413,6 +433,13 @@ func (s *server) consoleEndpoints() []endpoint {
 	both(get, "/prove", s.provePage, in)
 	both(post, "/prove", s.proveByMail, act)
 	s.historyConsole(both)
+	if s.provider() != "" {
+		both(post, "/sign-in/provider", s.toProvider(toSignIn), knock)
+		both(post, "/prove/provider", s.toProvider(toProve), policy{caller: withSession, bucket: minute, answer: asPage, body: bodyForm})
+		if s.signUp() {
+			both(post, "/sign-up/provider", s.toProvider(toSignUp), knock)
+		}
+	}
 	s.recordsConsole(both)
 	s.webhooksConsole(both)
 	s.companiesConsole(both)
@@ -433,8 +460,13 @@ func (s *server) consoleEndpoints() []endpoint {
 
 // fromOtherSite answers a request that another site's page has made a browser send.
 func (s *server) fromOtherSite(r *http.Request) (response, error) {
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "other-site")))
-	resp.status = http.StatusForbidden
+	return s.refusedMessage(r, "other-site", http.StatusForbidden, domain.InvalidState)
+}
+
+// refusedMessage answers one of the pages that say why nothing was done.
+func (s *server) refusedMessage(r *http.Request, name string, status int, code domain.Code) (response, error) {
+	resp, err := consolePageOf(s.site.Message(s.frameOf(r, name)))
+	resp.status, resp.code = status, code
 	return resp, err
 }
 

@@ -39,8 +39,15 @@ func openConsoleWith(t *testing.T, o options) *consoleService {
 		}
 	}
 	c.service = open(t, o)
+	t.Cleanup(func() {
+		if line := refusalWithoutCode.FindString(c.log.String()); line != "" {
+			t.Error("a refusal without its code is logged: ", line)
+		}
+	})
 	return c
 }
+
+var refusalWithoutCode = regexp.MustCompile(`.*"route":"[^"]*/console[^"]*","method":"[A-Z]+","status":4[0-9]+,"code":"".*`)
 
 // mailer is one that works until the end of the test.
 func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *handlers.LinkMailer {
@@ -146,6 +153,15 @@ func (a answer) says(status int, words ...string) answer {
 		a.t.Fatalf("%d, want %d: %s", a.status, status, a.body)
 	}
 	return a
+}
+
+// operatorLink is the code of a link that the operator makes.
+func (s *service) operatorLink(member domain.MemberID) (code string) {
+	s.t.Helper()
+	link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: s.org.Operator(), Member: member}, s.Now())
+	must(s, link)
+	check(s.t, s.Store(s.t).AddOperatorLink(context.Background(), link.Outcome, s.Now()))
+	return code
 }
 
 // signedIn is a person who has signed in with a mailed link.
@@ -294,15 +310,15 @@ func TestSignInChoosesOrganization(t *testing.T) {
 	p.visit("/en/console/history").says(http.StatusOK, second.Key.Member.String())
 
 	// The operator's link is for one membership, in whatever browser; a membership that ends meanwhile signs nobody in.
-	store := s.Store(t)
-	code, err := store.AddOperatorLink(context.Background(), s.org.ID, s.org.Key.Member, s.Now())
-	check(t, err)
+	if s.Store(t).AddOperatorLink(context.Background(), domain.OperatorLink{}, s.Now()) == nil {
+		t.Error("a link without its event")
+	}
+	code := s.operatorLink(s.org.Key.Member)
 	anybody := s.guest()
 	anybody.press("/en/console/link/" + code).leads("/en/console")
 	anybody.visit("/en/console").says(http.StatusOK)
 	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer}).Outcome
-	code, err = store.AddOperatorLink(context.Background(), s.org.ID, member.ID, s.Now())
-	check(t, err)
+	code = s.operatorLink(member.ID)
 	disabled := domain.MemberDisabled
 	must(s.service, &domain.ChangeMember{Origin: s.org.Operator(), Member: member.ID, Status: &disabled})
 	anybody.press("/en/console/link/"+code).says(http.StatusNotFound, "cannot be used")

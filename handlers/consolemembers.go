@@ -53,7 +53,10 @@ func (s *server) showMembers(r *http.Request, shown web.Members, failed error) (
 	if err != nil {
 		return response{}, err
 	}
-	shown.Console, shown.Roles, shown.Invites = s.frameOf(r, "members"), s.rolesToGive(c), !s.NoInvitations
+	shown.Console, shown.Roles, shown.Invites = s.frameOf(r, "members"), s.rolesToGive(r), !s.NoInvitations
+	if c.session.Role == domain.Owner {
+		shown.Prove = s.proveFirst(r, "/members")
+	}
 	shown.All = each(all, func(m domain.Member) web.Member { return viewMember(c, m) })
 	list := web.Path(shown.Console.Language, web.ConsoleRoot+"/members")
 	if !after.IsZero() {
@@ -92,9 +95,13 @@ func afterForm(resp response, status int, refused *domain.Error) response {
 	return resp
 }
 
-// rolesToGive are those that the person may give to others.
-func (s *server) rolesToGive(c *call) []domain.Role {
-	return slices.DeleteFunc(domain.Roles(), func(role domain.Role) bool { return role == domain.Owner && c.session.Role != domain.Owner })
+// rolesToGive are those that the person may give to others: an owner all, but that of an owner only after a recent proof, so
+// that what is typed is not lost to it.
+func (s *server) rolesToGive(r *http.Request) []domain.Role {
+	if callOf(r).session.Role == domain.Owner && s.recentlyProved(r) == nil {
+		return domain.Roles()
+	}
+	return slices.DeleteFunc(domain.Roles(), func(role domain.Role) bool { return role == domain.Owner })
 }
 
 func viewMember(c *call, m domain.Member) web.Member {
@@ -147,7 +154,7 @@ func (s *server) inviteAgain(r *http.Request) (any, error) {
 func (s *server) showInvited(r *http.Request, command *domain.InviteMember, code string) (any, error) {
 	shown := web.Members{Invited: command.Outcome.Email}
 	if code != "" {
-		shown.Link = InvitationURL(consoleURL(s.BaseURL), language(r), code)
+		shown.Link = InvitationURL(s.BaseURL, language(r), code)
 	}
 	return s.showMembers(r, shown, nil)
 }
@@ -181,7 +188,10 @@ func (s *server) showMember(r *http.Request, m domain.Member, failed error) (res
 		return response{}, err
 	}
 	if !shown.LastOwner && !shown.ByOwners && m.Status != domain.MemberEnded {
-		shown.Roles = s.rolesToGive(c)
+		shown.Roles = s.rolesToGive(r)
+		if c.session.Role == domain.Owner {
+			shown.Prove = s.proveFirst(r, "/members/"+m.ID.String())
+		}
 	}
 	resp, err := consolePageOf(s.site.MemberPage(shown))
 	return afterForm(resp, status, refused), err

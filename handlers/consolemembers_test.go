@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -182,6 +183,12 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 		}
 	}
 	path := membersPage + "/" + second.ID.String()
+	// What would ask for it is offered after the proof, so that nothing is typed in vain.
+	for page, fresh := range map[string]string{membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`, "/en/console/security": `data-new-passkey`} {
+		if a := owner.visit(page).says(http.StatusOK, "/en/console/prove?to="+url.QueryEscape(page)); contains(a.body, fresh) {
+			t.Errorf("%s offers what asks for a proof", page)
+		}
+	}
 	proves(owner.press(membersPage, "email", "x@example.com", "role", "owner"))
 	proves(owner.press(path+"/role", "role", "viewer"))
 	proves(owner.press(path + "/disable"))
@@ -193,6 +200,11 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 	}
 	owner.press(membersPage+"/"+viewer.ID.String()+"/role", "role", "analyst").leads(membersPage + "/" + viewer.ID.String())
 	owner = s.signedIn(s.org.Email)
+	for page, fresh := range map[string]string{membersPage: `value="owner"`, path: path + "/role", membersPage + "/" + viewer.ID.String(): `value="owner"`, "/en/console/security": `data-new-passkey`} {
+		if a := owner.visit(page).says(http.StatusOK, fresh); contains(a.body, "/console/prove") {
+			t.Errorf("%s asks for a proof that is there", page)
+		}
+	}
 	owner.visit(path).says(http.StatusOK, `value="owner" required checked`)
 	owner.press(path+"/role", "role", "admin").leads(path)
 }

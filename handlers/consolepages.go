@@ -79,7 +79,7 @@ func (s *server) security(r *http.Request) (any, error) {
 		Sessions: each(sessions, func(at query.Session) web.SessionView {
 			return web.SessionView{ID: at.ID.String(), UserAgent: at.UserAgent, Since: at.CreatedAt, UsedAt: at.UsedAt, Own: at.ID == c.session.ID}
 		}),
-		MaxName: domain.MaxNameLength,
+		MaxName: domain.MaxNameLength, Prove: s.proveFirst(r, "/security"),
 	}))
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -85,37 +84,43 @@ func (s *server) holder(ctx context.Context, o domain.OrganizationID, member dom
 	return h, err
 }
 
-// challenge keeps what an authenticator is to sign, and answers the options that the page's script gives to the
-// browser. The cookie says which challenge the answer is for; it is taken once.
-func (s *server) challengeOptions(r *http.Request, options any, data *webauthn.SessionData) (response, error) {
-	kept, err := json.Marshal(data)
+// challenge is what an authenticator is to sign, as the browser keeps it.
+type challenge struct {
+	Epoch int64     `json:"epoch"` // of the ledger: after a restore it is not known which challenges were used
+	Until time.Time `json:"until"`
+	webauthn.SessionData
+}
+
+// challengeOptions answers the options that the page's script gives to the browser. Anybody may ask for them, so nothing
+// is stored: the cookie carries the challenge, signed. A row is written when it is used, by whoever has a passkey.
+func (s *server) challengeOptions(options any, data *webauthn.SessionData) (response, error) {
+	kept, err := json.Marshal(challenge{Epoch: s.Installation.Epoch, Until: s.Now().Add(challengeLifetime), SessionData: *data})
 	if err != nil {
-		return response{}, err
-	}
-	shard := domain.Shard(rand.N(s.Installation.Shards)) //nolint:gosec // spreads load; the secret behind it is not drawn here
-	secret := randomSecret()
-	if err := s.Store.AddChallenge(r.Context(), shard, sha256.Sum256([]byte(secret)), kept, s.Now().Add(challengeLifetime)); err != nil {
 		return response{}, err
 	}
 	body, err := encode(options)
-	header := http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, withShard(shard, secret), challengeLifetime)}}
+	header := http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, domain.SignText(s.Installation.Secret, challengeLabel, kept), challengeLifetime)}}
 	return response{raw: body, cache: noStore, header: header}, err
 }
 
-// takeChallenge takes what the request's cookie names.
-func (s *server) takeChallenge(r *http.Request) (data webauthn.SessionData, err error) {
-	shard, secret, ok := shardAndSecret(s.cookieValue(r, challengeCookie))
-	if !ok {
-		return data, errPasskeyRefused
+const challengeLabel = "passkey-challenge"
+
+// challengeOf reads the challenge of the request's cookie.
+func (s *server) challengeOf(r *http.Request) (c challenge, err error) {
+	kept, ok := domain.SignedText(s.Installation.Secret, challengeLabel, s.cookieValue(r, challengeCookie))
+	if !ok || json.Unmarshal(kept, &c) != nil || c.Epoch != s.Installation.Epoch || !s.Now().Before(c.Until) {
+		return c, errPasskeyRefused
 	}
-	kept, found, err := s.Store.TakeChallenge(r.Context(), shard, sha256.Sum256([]byte(secret)), s.Now())
-	if err == nil && !found {
+	return c, nil
+}
+
+// useChallenge uses a challenge up, once what was signed is judged; of any number of answers to it one goes on.
+func (s *server) useChallenge(r *http.Request, c challenge) error {
+	used, err := s.Store.UseChallenge(r.Context(), sha256.Sum256([]byte(c.Challenge)), c.Until)
+	if err == nil && !used {
 		err = errPasskeyRefused
 	}
-	if err != nil {
-		return data, err
-	}
-	return data, json.Unmarshal(kept, &data)
+	return err
 }
 
 // errPasskeyRefused is the one answer to whatever is wrong with a passkey.
@@ -127,7 +132,7 @@ func (s *server) passkeyOptions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin a sign-in: %w", err)
 	}
-	return s.challengeOptions(r, options, data)
+	return s.challengeOptions(options, data)
 }
 
 // passkeySignIn signs the holder of a passkey in.
@@ -136,7 +141,7 @@ func (s *server) passkeySignIn(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	cookies, err := s.begin(r, holder.Membership)
+	cookies, err := s.begin(r, holder.Membership, s.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +160,7 @@ func (s *server) provePasskey(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	cookie, err := s.proved(r)
+	cookie, err := s.proved(r, s.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +171,7 @@ func (s *server) provePasskey(r *http.Request) (any, error) {
 
 // usedPasskey finds whose passkey has signed the challenge.
 func (s *server) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
-	data, err := s.takeChallenge(r)
+	asked, err := s.challengeOf(r)
 	if err != nil {
 		return h, err
 	}
@@ -191,7 +196,7 @@ func (s *server) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 			}
 		}
 		return h, nil
-	}, data, answer)
+	}, asked.SessionData, answer)
 	if failed != nil && refusal(failed) == nil || refusal(failed) != nil && refusal(failed).Code == domain.TemporarilyUnavailable {
 		return h, failed
 	}
@@ -201,6 +206,9 @@ func (s *server) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 	for _, known := range h.known {
 		if string(known.CredentialID) != string(credential.ID) {
 			continue
+		}
+		if err := s.useChallenge(r, asked); err != nil {
+			return h, err
 		}
 		// The counter is judged where it is stored, so that one of two answers at once loses.
 		counted, err := s.Store.UsePasskey(r.Context(), known.Passkey, int64(answer.Response.AuthenticatorData.Counter), s.Now())
@@ -242,7 +250,7 @@ func (s *server) newPasskeyOptions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin a passkey: %w", err)
 	}
-	return s.challengeOptions(r, options, data)
+	return s.challengeOptions(options, data)
 }
 
 // addPasskey adds what an authenticator has made, under the name that the person gave it.
@@ -250,7 +258,7 @@ func (s *server) addPasskey(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
-	data, err := s.takeChallenge(r)
+	asked, err := s.challengeOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -266,9 +274,12 @@ func (s *server) addPasskey(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, s.refusePasskey(r, err)
 	}
-	made, err := s.console.passkeys.CreateCredential(passkeyHolder{Membership: query.Membership{Organization: c.session.Organization, Member: c.session.Member}}, data, answer)
+	made, err := s.console.passkeys.CreateCredential(passkeyHolder{Membership: query.Membership{Organization: c.session.Organization, Member: c.session.Member}}, asked.SessionData, answer)
 	if err != nil {
 		return nil, s.refusePasskey(r, err)
+	}
+	if err := s.useChallenge(r, asked); err != nil {
+		return nil, err
 	}
 	command := &domain.AddPasskey{Origin: origin(r), Member: c.session.Member, Name: strings.TrimSpace(sent.Name), Credential: domain.Credential{
 		CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,

@@ -139,7 +139,8 @@ func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, 
 	if refused := refusal(err); refused != nil && refused.Code == domain.CompanyNotAuthorized {
 		err = invalidField("/companyReference", codeUnknownValue, refused.Message)
 	}
-	problem, status, err := s.problem(r, err)
+	refused := err
+	problem, status, err := s.problem(r, refused)
 	if err != nil {
 		return nil, err
 	}
@@ -148,8 +149,7 @@ func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, 
 		shown.Older = s.consoleQuery(r, older(shown.Filter, *next))
 	}
 	resp, err := consolePageOf(s.site.Records(shown))
-	resp.status = status
-	return resp, err
+	return afterForm(resp, status, refusal(refused)), err
 }
 
 // older are the parameters of the page that follows.
@@ -236,8 +236,7 @@ func (s *server) showRevocation(r *http.Request, reason string, refused error) (
 	shown := s.viewRecordPage(r, "revoke", record)
 	shown.Reason, shown.Problem = reason, problem
 	resp, err := consolePageOf(s.site.Revoke(shown))
-	resp.status = status
-	return resp, err
+	return afterForm(resp, status, refusal(refused)), err
 }
 
 // revokeByHand revokes a record for good.

@@ -6,6 +6,8 @@ import (
 	"crypto/subtle"
 	"log/slog"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"integrityledger/domain"
@@ -32,9 +34,7 @@ func (s *server) askForLink(r *http.Request) (any, error) {
 	if s.LinkMailer == nil || !domain.ValidEmail(address) {
 		shown := s.frameOf(r, "sign-in")
 		shown.Invalid, shown.Typed = true, address
-		resp, err := consolePageOf(s.site.SignIn(shown))
-		resp.status = http.StatusUnprocessableEntity
-		return resp, err
+		return refusedForm(s.site.SignIn(shown))
 	}
 	browser, cookie := s.browserOf(r)
 	email := domain.EmailSHA256(address)
@@ -62,17 +62,32 @@ func (s *server) signInLinkPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.SignInLink(s.frameOf(r, "link"), nil, nil))
 }
 
+// usableLink is a link that was found, and when its person proved who it is: by opening the mail, or before that at the
+// OpenID provider. Zero: nobody knows.
+type usableLink struct {
+	query.SignInLink
+	provedAt time.Time
+}
+
 // signInLink finds the link of the path that can still be used, or nil.
-func (s *server) signInLink(r *http.Request) (*query.SignInLink, error) {
-	id, secret, ok := domain.ParseSignInCode(variable(r, "code"))
+func (s *server) signInLink(r *http.Request) (*usableLink, error) {
+	code, seconds, byProvider := strings.Cut(variable(r, "code"), "~")
+	id, secret, ok := domain.ParseSignInCode(code)
 	if !ok {
 		return nil, nil //nolint:nilnil // a malformed code is answered as an unknown one
+	}
+	provedAt := callOf(r).start
+	if byProvider {
+		secret, provedAt = provedSecret(secret, seconds), time.Time{}
+		if n, err := strconv.ParseInt(seconds, 10, 64); err == nil && n > 0 {
+			provedAt = time.Unix(n, 0)
+		}
 	}
 	link, found, err := s.Store.SignInLink(r.Context(), id, secret)
 	if err != nil || !found || link.UsedAt != nil || !callOf(r).start.Before(link.ExpiresAt) {
 		return nil, err
 	}
-	return &link, nil
+	return &usableLink{link, provedAt}, nil
 }
 
 // linkOver answers a link that is unknown, used or too old.
@@ -80,9 +95,7 @@ func (s *server) linkOver(r *http.Request, err error) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "link-over")))
-	resp.status = http.StatusNotFound
-	return resp, err
+	return s.refusedMessage(r, "link-over", http.StatusNotFound, domain.NotFound)
 }
 
 // useSignInLink signs in. An address with several memberships chooses one first, and one without any makes an organization
@@ -93,9 +106,7 @@ func (s *server) useSignInLink(r *http.Request) (any, error) {
 		return s.linkOver(r, err)
 	}
 	if !s.askedHere(r, link) {
-		resp, err := consolePageOf(s.site.Message(s.frameOf(r, "other-browser")))
-		resp.status = http.StatusForbidden
-		return resp, err
+		return s.refusedMessage(r, "other-browser", http.StatusForbidden, domain.InvalidState)
 	}
 	found, err := s.membershipsOf(r, link)
 	if err != nil {
@@ -109,30 +120,39 @@ func (s *server) useSignInLink(r *http.Request) (any, error) {
 	if asks := s.mayFound(link, found) && s.signUpAddress(r, link) != ""; chosen == nil || asks && !typed.Has("organization") {
 		return s.chooseOrganization(r, link, found, web.NewOrganization{}, nil)
 	}
-	used, err := s.Store.UseSignInLink(r.Context(), *link, callOf(r).start)
+	used, err := s.Store.UseSignInLink(r.Context(), link.SignInLink, callOf(r).start)
 	if err != nil || !used {
 		return s.linkOver(r, err)
 	}
-	return s.enter(r, *chosen)
+	return s.enter(r, *chosen, link.provedAt)
 }
 
 // enter signs a person in to a membership, with a link that is used by now, and goes to the first page.
-func (s *server) enter(r *http.Request, m query.Membership) (any, error) {
-	cookies, err := s.begin(r, m)
+func (s *server) enter(r *http.Request, m query.Membership, provedAt time.Time) (any, error) {
+	return s.enterIn(r, language(r), m, provedAt)
+}
+
+// enterIn is enter where the language is not that of the path.
+func (s *server) enterIn(r *http.Request, l evidence.Language, m query.Membership, provedAt time.Time) (any, error) {
+	cookies, err := s.begin(r, m, provedAt)
 	if err != nil {
 		return nil, err
 	}
-	return onward(r, "", append(cookies, s.consoleCookie(browserCookie, "", 0), s.consoleCookie(addressCookie, "", 0))...), nil
+	resp := redirect(web.Path(l, web.ConsoleRoot))
+	for _, cookie := range append(cookies, s.consoleCookie(browserCookie, "", 0), s.consoleCookie(addressCookie, "", 0)) {
+		resp.header.Add("Set-Cookie", cookie)
+	}
+	return resp, nil
 }
 
 // askedHere reports whether the request comes from the browser in which the link was asked for.
-func (s *server) askedHere(r *http.Request, link *query.SignInLink) bool {
+func (s *server) askedHere(r *http.Request, link *usableLink) bool {
 	own := sha256.Sum256([]byte(s.cookieValue(r, browserCookie)))
 	return link.BrowserSHA256 == nil || subtle.ConstantTimeCompare(own[:], link.BrowserSHA256[:]) == 1
 }
 
 // membershipsOf are the one that a link is for, or those of its address; none where it is no longer active.
-func (s *server) membershipsOf(r *http.Request, link *query.SignInLink) ([]query.Membership, error) {
+func (s *server) membershipsOf(r *http.Request, link *usableLink) ([]query.Membership, error) {
 	if link.Member.IsZero() {
 		return s.Store.Memberships(r.Context(), *link.EmailSHA256)
 	}
@@ -155,12 +175,12 @@ func choice(found []query.Membership, organization string) *query.Membership {
 
 // chooseOrganization shows the memberships among which the person chooses, and the form to make an organization where
 // the person may.
-func (s *server) chooseOrganization(r *http.Request, link *query.SignInLink, found []query.Membership, shown web.NewOrganization, err error) (response, error) {
+func (s *server) chooseOrganization(r *http.Request, link *usableLink, found []query.Membership, shown web.NewOrganization, err error) (response, error) {
 	offered := s.mayFound(link, found)
 	if err != nil || len(found) == 0 && !offered {
 		return s.linkOver(r, err)
 	}
-	name, status := "choose", http.StatusOK
+	name := "choose"
 	if len(found) == 0 {
 		name = "organization-new"
 	}
@@ -172,12 +192,11 @@ func (s *server) chooseOrganization(r *http.Request, link *query.SignInLink, fou
 		s.describe(r, link, &shown)
 		form = &shown
 	}
+	answer := func(body []byte, err error) (response, error) { return consolePageOf(body, err) }
 	if shown.WrongName || shown.WrongAddress {
-		status = http.StatusUnprocessableEntity
+		answer = refusedForm
 	}
-	resp, err := consolePageOf(s.site.SignInLink(s.frameOf(r, name), choices, form))
-	resp.status = status
-	return resp, err
+	return answer(s.site.SignInLink(s.frameOf(r, name), choices, form))
 }
 
 // invitation finds the member whom the invitation of the path is for, where it can still be accepted; nil otherwise.
@@ -204,9 +223,7 @@ func (s *server) invitationOver(r *http.Request, err error) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	resp, err := consolePageOf(s.site.Message(s.frameOf(r, "invitation-over")))
-	resp.status = http.StatusNotFound
-	return resp, err
+	return s.refusedMessage(r, "invitation-over", http.StatusNotFound, domain.NotFound)
 }
 
 // invitationPage says who invites, and as what. It shows a button, as the page of a link does.
@@ -235,7 +252,7 @@ func (s *server) acceptInvitation(r *http.Request) (any, error) {
 		}
 		return nil, err
 	}
-	cookies, err := s.begin(r, *found)
+	cookies, err := s.begin(r, *found, s.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -41,9 +41,7 @@ func (s *server) askToSignUp(r *http.Request) (any, error) {
 	if !domain.ValidEmail(address) {
 		shown := s.frameOf(r, "sign-up")
 		shown.Invalid, shown.Typed = true, address
-		resp, err := consolePageOf(s.site.SignUp(shown))
-		resp.status = http.StatusUnprocessableEntity
-		return resp, err
+		return refusedForm(s.site.SignUp(shown))
 	}
 	if err := s.within(r, s.signUps, "At most %d links to sign up are asked for in an hour from one network."); err != nil {
 		return nil, err
@@ -74,7 +72,7 @@ func (s *server) keepAddress(address string) string {
 }
 
 // signUpAddress is the address that the browser keeps, if it is the one that the link is for; empty otherwise.
-func (s *server) signUpAddress(r *http.Request, link *query.SignInLink) string {
+func (s *server) signUpAddress(r *http.Request, link *usableLink) string {
 	kept, err := base64.RawURLEncoding.DecodeString(s.cookieValue(r, addressCookie))
 	if err != nil || !isAddressOf(link, string(kept)) {
 		return ""
@@ -82,12 +80,12 @@ func (s *server) signUpAddress(r *http.Request, link *query.SignInLink) string {
 	return string(kept)
 }
 
-func isAddressOf(link *query.SignInLink, address string) bool {
+func isAddressOf(link *usableLink, address string) bool {
 	return link.EmailSHA256 != nil && domain.ValidEmail(address) && domain.EmailSHA256(address) == *link.EmailSHA256
 }
 
 // mayFound reports whether the person of a link may make an organization: anybody may who owns none.
-func (s *server) mayFound(link *query.SignInLink, found []query.Membership) bool {
+func (s *server) mayFound(link *usableLink, found []query.Membership) bool {
 	for _, m := range found {
 		if m.Role == domain.Owner {
 			return false
@@ -97,7 +95,7 @@ func (s *server) mayFound(link *query.SignInLink, found []query.Membership) bool
 }
 
 // describe says what a new organization gets, and asks for the address where the browser keeps it no more.
-func (s *server) describe(r *http.Request, link *query.SignInLink, shown *web.NewOrganization) {
+func (s *server) describe(r *http.Request, link *usableLink, shown *web.NewOrganization) {
 	plan := s.Store.Plans[domain.FreePlan]
 	shown.MaxName, shown.Plan, shown.PerMinute = domain.MaxOrganizationName, domain.FreePlan, plan.PerMinute
 	shown.Address = s.signUpAddress(r, link)
@@ -112,7 +110,7 @@ func (s *server) describe(r *http.Request, link *query.SignInLink, shown *web.Ne
 // The link is used first. A crash after that leaves a used link and nothing else, so the person asks for another; the
 // other way round one link could make several organizations. The organization and its owner are one command. The actor
 // is the service itself: the person is no member before it.
-func (s *server) foundOrganization(r *http.Request, link *query.SignInLink, found []query.Membership) (any, error) {
+func (s *server) foundOrganization(r *http.Request, link *usableLink, found []query.Membership) (any, error) {
 	typed := form(r)
 	shown := web.NewOrganization{Name: strings.TrimSpace(typed.Get("name")), Typed: typed.Get("email")}
 	address := s.signUpAddress(r, link)
@@ -131,7 +129,7 @@ func (s *server) foundOrganization(r *http.Request, link *query.SignInLink, foun
 	if err != nil {
 		return nil, err
 	}
-	used, err := s.Store.UseSignInLink(r.Context(), *link, now)
+	used, err := s.Store.UseSignInLink(r.Context(), link.SignInLink, now)
 	if err != nil || !used {
 		return s.linkOver(r, err)
 	}
@@ -143,7 +141,7 @@ func (s *server) foundOrganization(r *http.Request, link *query.SignInLink, foun
 		return nil, err
 	}
 	s.Log.Info("an organization was made by signing up", "organization", id, "owner", create.Outcome.ID)
-	return s.enter(r, query.Membership{Organization: id, Member: create.Outcome.ID, Role: domain.Owner, OrganizationName: shown.Name, Email: address})
+	return s.enter(r, query.Membership{Organization: id, Member: create.Outcome.ID, Role: domain.Owner, OrganizationName: shown.Name, Email: address}, link.provedAt)
 }
 
 // hourly counts within a UTC hour. It is for one goroutine.

@@ -108,8 +108,7 @@ func (s *server) showNewWebhook(r *http.Request, typed web.WebhookForm, companie
 		return web.AuthorizedCompany{ID: c.ID.String(), Reference: c.Reference, Authorized: slices.Contains(companies, c.ID.String())}
 	})
 	resp, err := consolePageOf(s.site.NewWebhook(shown))
-	resp.status = status
-	return resp, err
+	return afterForm(resp, status, refusal(refused)), err
 }
 
 func readWebhookForm(values url.Values) web.WebhookForm {
@@ -192,8 +191,7 @@ func (s *server) showWebhook(r *http.Request, typed *web.WebhookForm, refused er
 		return nil, err
 	}
 	resp, err := consolePageOf(s.site.Webhook(shown))
-	resp.status = status
-	return resp, err
+	return afterForm(resp, status, refusal(refused)), err
 }
 
 // webhookQuery is the address of the destination's page with a query, also of one that answers a form.
@@ -390,8 +388,7 @@ func (s *server) showReplay(r *http.Request, values url.Values, count *int, refu
 		shown.Counted, shown.Count = true, *count
 	}
 	resp, err := consolePageOf(s.site.Replay(shown))
-	resp.status = status
-	return resp, err
+	return afterForm(resp, status, refusal(refused)), err
 }
 
 // replayByHand queues what was counted, and leads to the count of the rest where there is more.

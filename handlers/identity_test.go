@@ -8,9 +8,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -39,6 +41,7 @@ type identityProvider struct {
 	asked, refused atomic.Int64
 
 	mu    sync.Mutex
+	alter func(claims map[string]any) // of ID tokens, which are signed anew; nil: as they are
 	key   *providerKey
 	extra []op.Key // published besides
 }
@@ -67,11 +70,48 @@ func startProvider(t *testing.T) *identityProvider {
 		if r.URL.Path == "/keys" {
 			p.asked.Add(1)
 		}
+		if r.URL.Path == "/oauth/token" {
+			p.answerToken(w, r, handler)
+			return
+		}
 		handler.ServeHTTP(w, r)
 	})
 	server.Start()
 	t.Cleanup(server.Close)
 	return p
+}
+
+// answerToken answers a code as the provider does, with an ID token that says what the test wants.
+func (p *identityProvider) answerToken(w http.ResponseWriter, r *http.Request, handler http.Handler) {
+	answered := httptest.NewRecorder()
+	handler.ServeHTTP(answered, r)
+	p.mu.Lock()
+	alter := p.alter
+	p.mu.Unlock()
+	var answer map[string]any
+	if err := json.Unmarshal(answered.Body.Bytes(), &answer); alter != nil && err == nil && answer["id_token"] != nil {
+		_, rest, _ := strings.Cut(answer["id_token"].(string), ".")
+		middle, _, _ := strings.Cut(rest, ".")
+		text, err := base64.RawURLEncoding.DecodeString(middle)
+		check(p.t, err)
+		claims := map[string]any{}
+		check(p.t, json.Unmarshal(text, &claims))
+		alter(claims)
+		key := p.current()
+		answer["id_token"] = p.forge(key.algorithm, key.private, "JWT", claims)
+		answered.Body.Reset()
+		check(p.t, json.NewEncoder(answered.Body).Encode(answer))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answered.Code)
+	_, _ = w.Write(answered.Body.Bytes())
+}
+
+// says has the provider's ID tokens say more, or something else.
+func (p *identityProvider) says(claims map[string]any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.alter = func(all map[string]any) { maps.Copy(all, claims) }
 }
 
 // providerKey implements op.SigningKey and op.Key.
@@ -210,15 +250,20 @@ func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ
 	return compact
 }
 
+// oauth is what a service asks the provider with.
+func (p *identityProvider) oauth(c *handlers.Config) *oauth.Provider {
+	return oauth.New(oauth.Config{
+		Issuer: p.issuer, Audience: handlers.OAuthAudience(baseURL), ClientID: pageClient, RedirectURL: handlers.OAuthRedirect(baseURL), Now: c.Now,
+	})
+}
+
 // withProvider opens a service whose ordinary MCP endpoint takes the provider's tokens.
 func withProvider(t *testing.T, o options) (*service, *identityProvider) {
 	t.Helper()
 	p := startProvider(t)
 	change := o.config
 	o.config = func(c *handlers.Config) {
-		c.OAuth = oauth.New(oauth.Config{
-			Issuer: p.issuer, Audience: handlers.OAuthAudience(baseURL), ClientID: pageClient, RedirectURL: handlers.OAuthRedirect(baseURL), Now: c.Now,
-		})
+		c.OAuth = p.oauth(c)
 		if change != nil {
 			change(c)
 		}

@@ -222,13 +222,25 @@ func redirect(url string) response {
 	return response{status: http.StatusSeeOther, raw: []byte{}, contentType: htmlType, cache: noStore, header: http.Header{"Location": {url}}}
 }
 
-// signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has signed in.
+// signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has
+// signed in, or signs in to the console, whose cookie is another.
 func (s *server) signedIn(r *http.Request) (any, error) {
+	if answer, ours, err := s.fromProvider(r); ours {
+		return answer, err
+	}
 	c := callOf(r)
 	cookie, err := r.Cookie(signInCookie)
+	if err != nil && s.console != nil {
+		if resp, yes := s.console.elsewhere(r); yes { // on loopback the provider knows the address, and the console's cookie is the name's
+			return resp, nil
+		}
+	}
 	var parts []string
 	if err == nil {
 		parts = strings.Split(cookie.Value, ".")
+	}
+	if len(parts) != 3 && s.console != nil {
+		return s.providerMessage(r, providerSignIn{language: evidence.Spanish, purpose: toSignIn}, "provider-refused", http.StatusUnauthorized)
 	}
 	if len(parts) != 3 {
 		return s.showLink(web.Link{Language: evidence.Spanish, State: web.LinkNotSignedIn}, http.StatusUnauthorized)
@@ -245,11 +257,11 @@ func (s *server) signedIn(r *http.Request) (any, error) {
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}
-	subject, err := s.OAuth.SignedIn(r.Context(), try, query.Get("code"))
+	person, err := s.OAuth.SignedIn(r.Context(), try, query.Get("code"))
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}
-	redeemed, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(subject), nil)
+	redeemed, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(person.Subject), nil)
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}

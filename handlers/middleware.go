@@ -244,7 +244,7 @@ func (s *server) takeIn(w http.ResponseWriter, r *http.Request, p policy) error 
 	if err := s.readBody(w, r, p.body); err != nil {
 		return err
 	}
-	if p.queues {
+	if p.queues || p.caller == withSession && p.body != bodyNone && !p.body.readByHandler() { // a session may end while the body travels
 		if err := s.judgeAgain(r); err != nil {
 			return err
 		}

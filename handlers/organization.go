@@ -225,7 +225,7 @@ func InvitationURLs(baseURL, code string) wire.InvitationURLs {
 
 // InvitationURL is one of InvitationURLs.
 func InvitationURL(baseURL string, language evidence.Language, code string) string {
-	return strings.TrimRight(baseURL, "/") + web.Path(language, invitationPath+code)
+	return consoleURL(strings.TrimRight(baseURL, "/")) + web.Path(language, invitationPath+code)
 }
 
 // inviteMember mails an invitation, or where no mail can be sent answers with its link, which is shown nowhere else.

@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -188,6 +189,9 @@ func TestMembersOfAnOrganization(t *testing.T) {
 	if invited.Status != domain.MemberInvited || invited.Renewed || invited.Mailed || invited.InvitationURLs == nil || *invited.Email != "ana@example.com" || invited.InvitationExpiresAt == nil {
 		t.Fatalf("invited: %s", a.body)
 	}
+	if urls := handlers.InvitationURLs("http://127.0.0.1:9/", "c"); urls.ES != "http://localhost:9/console/invitation/c" {
+		t.Errorf("on loopback the console has a name: %s", urls.ES)
+	}
 	code, found := strings.CutPrefix(invited.InvitationURLs.EN, baseURL+"/en/console/invitation/")
 	if !found || invited.InvitationURLs.ES != baseURL+"/console/invitation/"+code {
 		t.Errorf("links %+v", invited.InvitationURLs)
@@ -317,4 +321,13 @@ func TestMailedInvitation(t *testing.T) {
 	if _, secret, ok := domain.ParseInvitationCode(code); !ok || !bytes.Equal(secret[:], sum) {
 		t.Errorf("the queue holds %s", code)
 	}
+}
+
+// An organization has a thousand keys that work, and is refused one more.
+func TestMostKeys(t *testing.T) {
+	s := open(t, options{})
+	s.owner(fmt.Sprintf(`INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
+		SELECT shard, gen_random_uuid(), organization_id, member_id, '\x01', scopes, created_at, expires_at FROM api_keys CROSS JOIN generate_series(2, %d)
+		WHERE organization_id = '%s'`, domain.MaxActiveKeys, fmt.Sprintf("%x", s.org.ID[:])))
+	s.send(http.MethodPost, organization+"/keys", s.org.Secret, body{"name": "one more", "scopes": []string{"integrity:read"}}).refuses(http.StatusConflict, domain.InvalidState)
 }

@@ -334,3 +334,34 @@ func TestPastedHash(t *testing.T) {
 	p.result("FILE_NOT_COMPARED")
 	p.shot("PASTED-invalid")
 }
+
+// The front page leads to the console where there is one, and that of a demo says how to get in. Neither has a secret to show.
+func TestFrontPageLeadsToTheConsole(t *testing.T) {
+	for name, c := range map[string]struct {
+		config        func(*handlers.Config)
+		console, demo bool
+	}{
+		"a service":  {func(*handlers.Config) {}, true, false},
+		"no console": {func(c *handlers.Config) { c.BaseURL = "http://ledger.example" }, false, false},
+		"a demo":     {func(c *handlers.Config) { c.Demo = true }, true, true},
+	} {
+		s := open(t, options{config: c.config})
+		for path, words := range map[string]struct{ link, steps string }{
+			"/": {`href="/console"`, "Primeros pasos"}, "/en": {`href="/en/console"`, "First steps"},
+			"/developers": {`href="/console"`, ""}, "/en/developers": {`href="/en/console"`, ""},
+		} {
+			a := s.page(path)
+			if a.status != http.StatusOK || contains(a.body, words.link) != c.console {
+				t.Errorf("%s %s: %d, the link to the console: %t", name, path, a.status, !c.console)
+			}
+			if words.steps != "" && contains(a.body, words.steps) != c.demo || contains(a.body, "/link/") {
+				t.Errorf("%s %s: first steps: %t", name, path, !c.demo)
+			}
+		}
+		if c.console {
+			if a := s.page("/en/console/sign-in"); contains(a.body, "This demo sends no mail") != c.demo {
+				t.Errorf("%s: the way in: %s", name, a.body)
+			}
+		}
+	}
+}

@@ -74,6 +74,8 @@ type Config struct {
 	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.ArtifactVersionID, content io.ReaderAt, size int64) error
 	// Operating is the operators' manual, in Markdown, shown at /developers/operating. Nil: there is no such page.
 	Operating []byte
+	// Demo says that the service is a demo, whose terminal shows a link into the console.
+	Demo bool
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as
@@ -161,9 +163,9 @@ func New(c Config) http.Handler {
 		callers:   newCallers(),
 		records:   newVerifier(),
 		console:   newConsole(c),
-		site:      must(web.New(c.Relationship)),
 		downloads: must(developers.Downloads()),
 	}
+	s.site = must(web.New(web.Config{Relationship: c.Relationship, Console: s.console != nil, Demo: c.Demo}))
 	for _, code := range must(ErrorCodes()) {
 		s.codes[code.Code] = code
 	}

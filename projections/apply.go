@@ -91,7 +91,7 @@ func (f *fold) add(e *domain.Event) (folded bool, err error) {
 		*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
 	case *domain.RecordRegisteredBody:
 		err = f.addRegistered(e, o, body)
-	case *domain.ClockResetBody: // the organization's sequence is all that changes
+	case *domain.ClockResetBody, *domain.SignInLinkMadeBody: // the organization's sequence is all that changes
 	case *domain.RecordSupersededBody:
 		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
 	case *domain.RecordRevokedBody:

@@ -12,7 +12,7 @@ var routed = map[string]string{
 	"never": "INSERT INTO texts (shard, organization_id, id, salt, body) SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::bytea[], $5::text[]) AS n",
 
 	"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
-	"declarations": loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "key_grants": loadKeyGrants,
+	"declarations": loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "active_keys": loadActiveKeys, "key_grants": loadKeyGrants,
 	"members": loadMembers, "pending": loadPending, "webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "accounts": loadAccounts,
 	"registrations": loadRegistrations, "artifacts": loadArtifacts, "versions": loadArtifactVersions, "certificates": loadCertificates,
 	"former": loadFormer, "contents": loadContents, "claims": loadClaims,

@@ -68,6 +68,12 @@ const (
 	JOIN LATERAL (SELECT email_id, role, status, created_at FROM members
 		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true`
 
+	// Of the newest of an organization, so that one that makes and revokes keys all the time holds no other up. The
+	// group's decision time is never before the shard's last event.
+	loadActiveKeys = `SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT count(*) FILTER (WHERE revoked_at IS NULL AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1)) AS count
+		FROM (SELECT revoked_at, expires_at FROM api_keys WHERE shard = $1 AND organization_id = n.id ORDER BY key_id DESC LIMIT $3) newest OFFSET 0) r ON true`
+
 	loadKeyNames = `SELECT k.key_id, t.id, t.salt, t.body FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT key_id, organization_id, name_id FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
 	JOIN LATERAL (SELECT id, salt, coalesce(body, '') AS body FROM texts
@@ -198,6 +204,12 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	}) {
 		s.AddKeyName(k.Key, k.Text)
 	})
+	lookUp(b, shard, loadActiveKeys, needs.ActiveKeys, func(k struct {
+		Organization domain.OrganizationID
+		Count        int
+	}) {
+		s.AddActiveKeys(k.Organization, k.Count)
+	}, 10*domain.MaxActiveKeys)
 	lookUp(b, shard, loadKeyGrants, needs.KeyGrants, triple(s.AddGrant))
 	if len(needs.Webhooks) > 0 {
 		read(b, func(row pgx.CollectableRow) (domain.Webhook, error) { return ScanWebhook(row) }, s.AddWebhook, loadWebhooks, shard, distinct(needs.Webhooks))

@@ -2,6 +2,7 @@ package projections_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -69,5 +70,37 @@ func TestLoadOfDeclarationsOfManyCompanies(t *testing.T) {
 		case state.Used(domain.UsageKey{Organization: d.o.ID, Period: domain.PeriodOf(l.Now()), Company: d.o.Company.ID}) != 2:
 			t.Errorf("%d: usage of the company", i)
 		}
+	}
+}
+
+// The keys of an organization that work are counted in the table, without those that were revoked or have expired.
+func TestActiveKeysAreCounted(t *testing.T) {
+	l := ledgertest.New(t)
+	o, other := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 1, domain.InternalPlan)
+	ctx := context.Background()
+	copies := func(keys int, revoked, expires string) {
+		t.Helper()
+		_, err := l.Pool.Exec(ctx, `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at, revoked_at)
+			SELECT shard, gen_random_uuid(), organization_id, member_id, '\x01', scopes, created_at, `+expires+`, `+revoked+`
+			FROM api_keys CROSS JOIN generate_series(1, $2) WHERE shard = 1 AND key_id = $1`, o.Key.ID, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func(o ledgertest.Organization) error {
+		c, _ := domain.NewCreateKey(domain.CreateKey{Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: domain.MinKeyLifetime}, l.Now())
+		return l.Do(ctx, c)
+	}
+	copies(domain.MaxActiveKeys-2, "NULL", "expires_at")
+	copies(10, "created_at", "expires_at")
+	copies(10, "NULL", "created_at")
+	if err := create(o); err != nil {
+		t.Errorf("the last one: %v", err)
+	}
+	if refused, ok := errors.AsType[*domain.Error](create(o)); !ok || refused.Code != domain.InvalidState {
+		t.Errorf("one more: %v", refused)
+	}
+	if err := create(other); err != nil {
+		t.Errorf("of another organization: %v", err)
 	}
 }

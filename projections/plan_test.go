@@ -46,7 +46,7 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "deliveries": insertDeliveries,
-		"passkeys": loadPasskeys, "add_member": insertMember, "invite_member": inviteMember, "remove_passkey": removePasskey, "erase_addresses": eraseAddresses, "end_sessions": EndSessions,
+		"active_keys": loadActiveKeys, "passkeys": loadPasskeys, "add_member": insertMember, "invite_member": inviteMember, "remove_passkey": removePasskey, "erase_addresses": eraseAddresses, "end_sessions": EndSessions,
 		"never": "SELECT webhook_id FROM webhooks WHERE shard = $1 AND webhook_id = $2 AND status = 'active' AND $3",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)

@@ -298,8 +298,23 @@ func TestExternalRestore(t *testing.T) {
 	theirs := foreignDatabase(ctx, t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
 	must(t, env, "migrate", "--issuer", "x")
+	conn, err := pgx.Connect(ctx, theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	const signIns = `INSERT INTO console_sessions SELECT 0, '\x01', n, n, n, 'owner', '', '', now(), now(), now(), now() + '1 hour' FROM (SELECT gen_random_uuid() AS n) n;
+		INSERT INTO console_links SELECT 0, n, '\x01', '\x01', NULL, NULL, NULL, now(), now() + '1 hour', NULL FROM (SELECT gen_random_uuid() AS n) n;
+		INSERT INTO console_challenges VALUES (0, '\x01', '', now() + '1 hour')`
+	if _, err := conn.Exec(ctx, signIns); err != nil {
+		t.Fatal(err)
+	}
 	var view operator.RestoredView
 	mustJSON(t, env, &view, "restore", "--external")
+	var live int
+	if err := conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM console_sessions) + (SELECT count(*) FROM console_links) + (SELECT count(*) FROM console_challenges)`).Scan(&live); err != nil || live != 0 {
+		t.Errorf("%d sessions, links and challenges live again: %v", live, err)
+	}
 	if view.Epoch <= 1 || view.Issuer != "x" {
 		t.Errorf("%+v", view)
 	}
@@ -311,11 +326,6 @@ func TestExternalRestore(t *testing.T) {
 			t.Errorf("%v: %d %s", args, r.code, r.errs)
 		}
 	}
-	conn, err := pgx.Connect(ctx, theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(ctx)
 	if _, err := conn.Exec(ctx, "UPDATE shard_heads SET position = 7000 WHERE shard = 0"); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -11,8 +12,10 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // datedAhead is a ledger in which a program that believed its clock has dated one of two shards in the future.
@@ -88,5 +91,26 @@ func TestReadyWithoutAnyShard(t *testing.T) {
 	})
 	if r := integrity(t, nil, "company", "create", "x", "--organization", organization.ID, "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestSessionsStayWhileTheClockIsWrong: a process whose clock is ahead signs nobody out.
+func TestSessionsStayWhileTheClockIsWrong(t *testing.T) {
+	t.Parallel()
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, "gratis")
+	ahead := func() time.Time { return time.Now().Add(24 * time.Hour) }
+	session := &query.Session{ID: domain.NewID[domain.SessionID](time.Now()), Organization: o.ID, Member: o.Key.Member, Role: domain.Owner, CreatedAt: time.Now(), ProvedAt: time.Now()}
+	session.Begin()
+	sessions := query.Sessions{Store: l.Store(t), Now: time.Now}
+	if err := sessions.CommitCtx(query.WithSession(t.Context(), o.ID.Shard(), session), "AAAA", []byte("x"), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	wrong := l.Process(t, l.URL, func(c *eventstore.Config) { c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: ahead}) })
+	s := &service{app: &app{App: &cli.App{Now: ahead}}, log: slog.New(slog.DiscardHandler), store: l.Store(t), ledger: wrong}
+	s.forgetSessions(t.Context())
+	var left int
+	if err := l.Pool.QueryRow(t.Context(), "SELECT count(*) FROM console_sessions").Scan(&left); err != nil || left != 1 {
+		t.Errorf("%d sessions are left: %v", left, err)
 	}
 }

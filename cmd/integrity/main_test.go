@@ -27,6 +27,7 @@ import (
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/cmd/postgres"
+	"integrityledger/handlers/browsertest"
 	"integrityledger/migrations"
 )
 
@@ -68,6 +69,7 @@ func TestMain(m *testing.M) {
 		if err := errors.Join(os.Setenv(binaryVariable, binary), os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")); err != nil {
 			return 2, err
 		}
+		defer browsertest.Close()
 		return m.Run(), nil
 	}()
 	if err != nil {

@@ -6,8 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/operator"
+	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 )
 
@@ -58,6 +61,22 @@ func TestMemberLink(t *testing.T) {
 	mustJSON(t, nil, &signIn, append([]string{"member", "sign-in-link", "--member", "ana@example.org", "--base-url", s.base}, in...)...)
 	if _, _, ok := domain.ParseSignInCode(signIn.URL[strings.LastIndex(signIn.URL, "/")+1:]); !ok {
 		t.Errorf("signs in at %s", signIn.URL)
+	}
+	var events string
+	server, err := postgres.Attach(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), server.URL(postgres.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	if err := conn.QueryRow(t.Context(), `SELECT string_agg(actor || subject || convert_from(data, 'UTF8'), ',') FROM events WHERE type = 'member.sign_in_link_made'`).Scan(&events); err != nil {
+		t.Error(err)
+	}
+	if want := `operator` + signIn.MemberID + `{"memberId":"` + signIn.MemberID + `"}`; events != want {
+		t.Errorf("events %s, want %s", events, want)
 	}
 	direct := plainHTTP()
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -78,8 +78,9 @@ func (a *app) serveCommand() *cobra.Command {
 // finished, and only then does the database go.
 type service struct {
 	*app
-	cfg config.Config
-	log *slog.Logger
+	cfg    config.Config
+	asDemo bool
+	log    *slog.Logger
 	// requests is the same log, for the lines of requests: those that come together are written together.
 	requests *slog.Logger
 
@@ -121,7 +122,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	lines := ops.NewLines(a.Errs)
 	defer lines.Flush()
 	s := &service{
-		app: a, cfg: cfg, log: newLog(lines.Through(), cfg), requests: newLog(lines, cfg), metrics: ops.NewMetrics(), clock: ledger.Clock(a.App, cfg),
+		app: a, cfg: cfg, asDemo: asDemo, log: newLog(lines.Through(), cfg), requests: newLog(lines, cfg), metrics: ops.NewMetrics(), clock: ledger.Clock(a.App, cfg),
 	}
 	// Whatever reads the time from here on has a clock that does not follow a step.
 	steady := *a.App

@@ -195,7 +195,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 	}
 	return handlers.New(handlers.Config{
 		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
-		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests, Operating: operating,
+		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests, Operating: operating, Demo: s.asDemo,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		SecretKey:    s.secretKey, MailsInvitations: s.cfg.SMTPURL != "", Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,

@@ -327,6 +327,14 @@ func TestForgeries(t *testing.T) {
 			p.do(invite)
 			change(p, domain.InvitationMade, 1, func(b *domain.MemberInvitedBody) { b.MemberID = p.state.Key(p.key).Member })
 		}, audit.CheckHistory, "new or invited"},
+		"a sign-in link by somebody else": {func(p *past) {
+			p.signInLink()
+			p.events[len(p.events)-1].Actor = p.state.Key(p.key).Member.String()
+		}, audit.CheckHistory, "an act of the operator"},
+		"a sign-in link of nobody": {func(p *past) {
+			p.signInLink()
+			change(p, domain.SignInLinkMade, 1, func(b *domain.SignInLinkMadeBody) { b.MemberID[15] ^= 1 })
+		}, audit.CheckHistory, "the member"},
 		"a passkey of somebody else": {func(p *past) {
 			p.do(&domain.AddMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer})
 			member := p.state.Key(p.key).Member
@@ -659,5 +667,14 @@ func TestClockReset(t *testing.T) {
 		if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == audit.CheckTime }) {
 			t.Errorf("%s: %+v", name, found)
 		}
+	}
+}
+
+// signInLink has the operator make one.
+func (p *past) signInLink() {
+	link, _ := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: p.operator(), Member: p.state.Key(p.key).Member}, p.events[0].OccurredAt)
+	p.do(link)
+	if r := p.audit(); r.Count != 0 {
+		p.t.Fatal("before the forgery:", r.Findings)
 	}
 }

@@ -55,6 +55,11 @@ func (c *Checker) known(e *Event) string {
 		}
 	case *domain.MemberJoinedBody:
 		return c.member(e, b.MemberID)
+	case *domain.SignInLinkMadeBody:
+		if e.Actor != domain.OperatorActor {
+			return "an act of the operator"
+		}
+		return c.member(e, b.MemberID)
 	case *domain.PasskeyAddedBody:
 		if e.Actor != b.MemberID.String() {
 			return "an act of the member " + b.MemberID.String() + ", who signs in with the passkey"

@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,7 +46,7 @@ func Open(path string) (*Bundle, error) {
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("bundle: %w", err)
+		err = fmt.Errorf("bundle %s: %w", path, err)
 	}
 	if err == nil {
 		b.Manifest, err = b.readManifest()
@@ -200,14 +199,14 @@ func (b *Bundle) open(s Segment) (*segmentReader, error) {
 func (f files) openRegular(name string) (fs.File, error) {
 	info, err := fs.Lstat(f.FS, name)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", filepath.Join(f.path, filepath.FromSlash(name)))
+		err = fmt.Errorf("%s is no regular file", name)
 	}
 	var file fs.File
 	if err == nil {
 		file, err = f.Open(name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
+		return nil, fmt.Errorf("bundle %s: %w", f.path, err)
 	}
 	return file, nil
 }

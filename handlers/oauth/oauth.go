@@ -339,6 +339,16 @@ func (k *judgedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, e
 type Attempt struct {
 	State, Nonce string
 	Verifier     string // of PKCE (RFC 7636)
+	Email        bool   // the person's address is asked for, besides who it is
+	Anew         bool   // a person who has signed in at the provider already is asked again
+}
+
+// Person is who has signed in.
+type Person struct {
+	Subject string
+	// Where the address was asked for.
+	Email    string    // that the provider has verified; empty: none
+	AuthTime time.Time // when the person proved to the provider who it is; zero: it does not say
 }
 
 // CanSignIn tells whether this service is registered at the provider.
@@ -350,36 +360,67 @@ func (p *Provider) SignIn(ctx context.Context, a Attempt) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return p.flow(found).AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), nil
+	flow, options := p.flow(found), []oauth2.AuthCodeOption{oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)}
+	if a.Email {
+		flow.Scopes = append(flow.Scopes, "email")
+	}
+	if a.Anew {
+		options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
+	}
+	return flow.AuthCodeURL(a.State, options...), nil
 }
 
-// SignedIn exchanges the code that the browser came back with, and answers the subject that has signed in. What the
-// provider does not confirm is INVALID_KEY.
-func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (subject string, err error) {
+// SignedIn exchanges the code that the browser came back with, and answers who has signed in. What the provider does not
+// confirm is INVALID_KEY.
+func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person Person, err error) {
 	found, err := p.discover(ctx)
 	if err != nil {
-		return "", err
+		return person, err
 	}
 	answer, err := p.flow(found).Exchange(oidc.ClientContext(ctx, p.client), code, oauth2.VerifierOption(a.Verifier))
 	switch refused, known := errors.AsType[*oauth2.RetrieveError](err); {
 	case known:
 		why := fmt.Errorf("it answers %s %q", refused.Response.Status, refused.ErrorCode) // its page is for nobody's log
 		if refused.Response.StatusCode >= http.StatusInternalServerError {
-			return "", unavailable(why)
+			return person, unavailable(why)
 		}
-		return "", refuse("the provider does not confirm the sign-in", why)
+		return person, refuse("the provider does not confirm the sign-in", why)
 	case err != nil:
-		return "", unavailable(err)
+		return person, unavailable(err)
 	}
 	raw, _ := answer.Extra("id_token").(string)
 	token, err := p.verify(ctx, raw, p.ClientID)
 	if err != nil {
-		return "", err
+		return person, err
 	}
 	if token.Nonce != a.Nonce {
-		return "", refuse("it answers another sign-in", errors.New("claim nonce"))
+		return person, refuse("it answers another sign-in", errors.New("claim nonce"))
 	}
-	return token.Subject, nil
+	if !a.Email {
+		return Person{Subject: token.Subject}, nil
+	}
+	return readPerson(token)
+}
+
+// readPerson reads an ID token. An address counts only where the provider says, with the JSON value true, that it has
+// verified it.
+func readPerson(token *oidc.IDToken) (Person, error) {
+	var claims struct {
+		Email    string          `json:"email"`
+		Verified json.RawMessage `json:"email_verified"`
+		AuthTime json.Number     `json:"auth_time"`
+	}
+	if err := token.Claims(&claims); err != nil {
+		return Person{}, refuse("its claims cannot be read", err)
+	}
+	person := Person{Subject: token.Subject}
+	if string(claims.Verified) == "true" {
+		person.Email = claims.Email
+	}
+	if seconds, err := claims.AuthTime.Int64(); err == nil && seconds > 0 {
+		person.AuthTime = time.Unix(seconds, 0)
+	}
+	return person, nil
 }
 
 func (p *Provider) flow(found *discovered) *oauth2.Config {

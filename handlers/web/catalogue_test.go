@@ -58,7 +58,7 @@ func TestCatalogueIsWhole(t *testing.T) {
 			t.Errorf("%s is a %s", path, es.Kind())
 		}
 	}
-	site, err := New(nil)
+	site, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestSpanishSummariesAreWhole(t *testing.T) {
 
 // Every page for developers has a title, and an address of its own.
 func TestDeveloperPagesAreWhole(t *testing.T) {
-	site, err := New(nil)
+	site, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

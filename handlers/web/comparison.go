@@ -75,7 +75,7 @@ type Comparison struct {
 func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	t := s.catalogue(c.Language, c.Kind)
 	path, ask, file := c.Kind.addresses(c.PublicID)
-	f := newFrame(t, c.Language, t.CheckTitle, Path(Other(c.Language), path))
+	f := s.newFrame(t, c.Language, t.CheckTitle, Path(Other(c.Language), path))
 	f.Script = "page.js"
 	switch { // what the form led to is the first thing that a screen reader says of the page
 	case c.HashInvalid:
@@ -83,7 +83,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	case c.Pasted:
 		f.Title = t.Outcomes[c.Result].Title
 	}
-	limitsTitle, limits := c.Kind.Limits(c.Language, s.relationship[c.Language])
+	limitsTitle, limits := c.Kind.Limits(c.Language, s.Relationship[c.Language])
 	last := len(limits) - 1
 	data := struct {
 		frame

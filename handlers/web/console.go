@@ -27,12 +27,14 @@ type Console struct {
 	// Of whoever has signed in; empty elsewhere.
 	Email, Organization string
 	Role                domain.Role
-	Passkeys, Mail      bool // ways to sign in that this service offers
-	SignUp              bool // anybody may make an organization
+	Passkeys, Mail      bool   // ways to sign in that this service offers
+	SignUp              bool   // anybody may make an organization
+	Provider            string // host of the OpenID provider that signs people in; empty: none does
 
 	Invalid bool   // what was typed is no address
 	Typed   string // into the form
 	To      string // the page that a proof leads to
+	Back    string // of a message, the page of the console to go back to; empty: the first one
 }
 
 // consoleFrame is a page of the console.
@@ -45,6 +47,9 @@ type consoleFrame struct {
 
 // Page is the address of a page of the console in this language.
 func (f consoleFrame) Page(path string) string { return Path(f.Language, ConsoleRoot+path) }
+
+// PageName is the name of the page, also where a form on it has a name of its own.
+func (f consoleFrame) PageName() string { return f.Console.Name }
 
 // RecordPath is the page of a record in this language.
 func (f consoleFrame) RecordPath(publicID string) string {
@@ -74,7 +79,7 @@ func (s *Site) consoleFrame(c Console) consoleFrame {
 	t := s.catalogue(c.Language, Record)
 	words := t.words["Console"].(map[string]any)
 	f := consoleFrame{
-		frame: newFrame(t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path)), Console: c, C: words,
+		frame: s.newFrame(t, c.Language, words["Titles"].(map[string]any)[c.Name].(string), Path(Other(c.Language), c.Path)), Console: c, C: words,
 	}
 	f.Signed, f.Script = true, "console.js"
 	if c.Role != "" {
@@ -97,6 +102,23 @@ func (s *Site) SignIn(c Console) ([]byte, error) {
 // SignUp renders the page on which anybody asks for a link to make an organization.
 func (s *Site) SignUp(c Console) ([]byte, error) {
 	return render(s.console, "sign-up.html", s.consoleFrame(c))
+}
+
+// providerCard is the way to sign in by the OpenID provider, on the page of that name.
+type providerCard struct{ Provider, Lead, Action, Button, To string }
+
+// ProviderCard is nil where no provider signs people in.
+func (f consoleFrame) ProviderCard(name string) *providerCard {
+	if f.Provider == "" {
+		return nil
+	}
+	words := f.C["Provider"].(map[string]any)
+	return &providerCard{f.Provider, words[name].(string), f.Page("/" + name + "/provider"), words["Button"].(string), f.To}
+}
+
+// ToProvider renders what leads to the OpenID provider, in a browser that does not go there by itself.
+func (s *Site) ToProvider(c Console) ([]byte, error) {
+	return render(s.console, "provider.html", s.consoleFrame(c))
 }
 
 // Message renders what there is to say where nothing is done.
@@ -190,6 +212,7 @@ type Security struct {
 	Keys     []Passkey
 	Sessions []SessionView
 	MaxName  int
+	Prove    string // where to prove first who it is; empty: needless
 }
 
 // Passkey is one of a person.

@@ -11,6 +11,7 @@ type Members struct {
 	Console       Console
 	All           []Member
 	Roles         []domain.Role // that the person may give
+	Prove         string        // where an owner proves first who it is; empty: needless
 	Invites       bool          // invitations can be accepted
 	First, Next   string        // addresses of other pages; empty without one
 	Typed         string        // an address that was refused
@@ -45,6 +46,7 @@ type MemberPage struct {
 	Member    Member
 	Roles     []domain.Role // that the person may give; none where the person may not change this member
 	Chosen    domain.Role
+	Prove     string // where an owner proves first who it is; empty: needless
 	Invites   bool
 	LastOwner bool // nothing of the member can change
 	ByOwners  bool // only owners change the member, and the person is not one

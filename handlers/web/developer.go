@@ -158,8 +158,8 @@ func addGuide(pages map[string][]byte, p guidePage, templateName string) error {
 func (s *Site) guide(g *guides, language evidence.Language, name string, d *Developers) guidePage {
 	t := s.catalogue(language, Record)
 	p := guidePage{
-		frame: newFrame(t, language, "", developerPath(Other(language), name)), Developers: d, Name: name, Language: language, texts: t,
-		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), guides: g,
+		frame: s.newFrame(t, language, "", developerPath(Other(language), name)), Developers: d, Name: name, Language: language, texts: t,
+		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.Relationship[language]), guides: g,
 	}
 	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "copy.js"
 	for _, chapter := range d.pages() {

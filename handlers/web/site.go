@@ -34,16 +34,22 @@ var templateFiles embed.FS
 
 // Site renders the pages. It is immutable and safe for concurrent use.
 type Site struct {
-	assets       *assets
-	texts        map[evidence.Language]map[Kind]*texts
-	templates    *template.Template
-	console      *template.Template // by the name of the file
-	relationship map[evidence.Language]string
+	assets    *assets
+	texts     map[evidence.Language]map[Kind]*texts
+	templates *template.Template
+	console   *template.Template // of the console, by the name of the file
+	Config
 }
 
-// New makes the site. relationship is the operator's disclosure. An error means that the program itself is broken:
-// everything is embedded.
-func New(relationship map[evidence.Language]string) (*Site, error) {
+// Config is what the pages say of the service.
+type Config struct {
+	Relationship map[evidence.Language]string // the operator's disclosure
+	Console      bool                         // there is one
+	Demo         bool                         // the service is a demo, whose terminal shows a way into the console
+}
+
+// New makes the site. An error means that the program itself is broken: everything is embedded.
+func New(c Config) (*Site, error) {
 	a, err := loadAssets()
 	if err != nil {
 		return nil, fmt.Errorf("assets: %w", err)
@@ -52,7 +58,7 @@ func New(relationship map[evidence.Language]string) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("texts: %w", err)
 	}
-	s := &Site{assets: a, texts: words, relationship: relationship}
+	s := &Site{assets: a, texts: words, Config: c}
 	if s.templates, err = s.newTemplate().ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
@@ -87,10 +93,16 @@ type frame struct {
 	Indexed   bool   // search engines may list it
 	SigningIn bool   // the page has to do with the one cookie of a sign-in at a provider
 	Signed    bool   // a page of the console, with its style and cookies
+	Enter     string // the console in this language; empty without one
+	Demo      bool   // the service is a demo
 }
 
-func newFrame(t *texts, language evidence.Language, title, alternate string) frame {
-	return frame{T: t.words, Title: title, Home: Path(language, ""), Guides: Path(language, DeveloperRoot), Alternate: alternate}
+func (s *Site) newFrame(t *texts, language evidence.Language, title, alternate string) frame {
+	f := frame{T: t.words, Title: title, Home: Path(language, ""), Guides: Path(language, DeveloperRoot), Alternate: alternate, Demo: s.Demo}
+	if s.Console {
+		f.Enter = Path(language, ConsoleRoot)
+	}
+	return f
 }
 
 // Path is the address of a page in a language: Spanish has no prefix.
@@ -124,13 +136,13 @@ func render(templates *template.Template, name string, data any) ([]byte, error)
 // Front renders the front page.
 func (s *Site) Front(language evidence.Language) ([]byte, error) {
 	t := s.catalogue(language, Record)
-	f := newFrame(t, language, t.FrontTitle, Path(Other(language), ""))
+	f := s.newFrame(t, language, t.FrontTitle, Path(Other(language), ""))
 	f.Indexed = true
 	return s.render("front.html", struct {
 		frame
 		LimitsTitle string
 		Limits      []string
-	}{f, evidence.LimitsTitle(language), evidence.Limits(language, s.relationship[language])})
+	}{f, evidence.LimitsTitle(language), evidence.Limits(language, s.Relationship[language])})
 }
 
 // section is a part of a page that speaks both languages.
@@ -194,7 +206,7 @@ func (s *Site) Code(c Code) ([]byte, error) {
 }
 
 func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) {
-	f := newFrame(s.catalogue(evidence.English, Record), evidence.English, title, "")
+	f := s.newFrame(s.catalogue(evidence.English, Record), evidence.English, title, "")
 	f.Indexed = true
 	return s.render("both.html", struct {
 		frame
@@ -224,7 +236,7 @@ func (s *Site) Failure(f Failure) ([]byte, error) {
 		Failure
 		Panel *panel
 		Text  string
-	}{newFrame(t, f.Language, t.FailureTitle, f.Translation), f, nil, t.FailureText}
+	}{s.newFrame(t, f.Language, t.FailureTitle, f.Translation), f, nil, t.FailureText}
 	switch {
 	case f.Result != "":
 		p := t.panel(f.Result, Values{})
@@ -279,7 +291,7 @@ func (s *Site) Link(l Link) ([]byte, error) {
 	if l.State == LinkOffered {
 		alternate = Path(Other(l.Language), l.Path)
 	}
-	f := newFrame(t, l.Language, t.Links[l.State].Title, alternate)
+	f := s.newFrame(t, l.Language, t.Links[l.State].Title, alternate)
 	f.SigningIn = true
 	again := ""
 	if l.State == LinkNotSignedIn && l.Path != "" {
@@ -309,7 +321,7 @@ const VerifyPath = "/developers/verify"
 // trust. It is the same for everybody: what it is given stays in the browser.
 func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	t := s.catalogue(language, Record)
-	f := newFrame(t, language, t.Verify.Title, Path(Other(language), VerifyPath))
+	f := s.newFrame(t, language, t.Verify.Title, Path(Other(language), VerifyPath))
 	f.Indexed, f.Script = true, "verify.js"
 	return s.render("verify.html", struct {
 		frame
@@ -323,7 +335,7 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 }
 
 func (s *Site) limits(kind Kind, language evidence.Language) section {
-	title, points := kind.Limits(language, s.relationship[language])
+	title, points := kind.Limits(language, s.Relationship[language])
 	part := section{Language: language, Title: title}
 	for _, point := range points {
 		part.Points = append(part.Points, Point{Text: point})

@@ -106,6 +106,8 @@ func (l *Ledger) links(t testing.TB, o Organization) {
 func (l *Ledger) passkeys(t testing.TB, o Organization) {
 	t.Helper()
 	member := domain.Origin{Organization: o.ID, Actor: o.Key.Member.String(), RequestID: "test", Console: true}
+	link, _ := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: o.Operator(), Member: o.Key.Member}, l.Now())
+	l.Must(t, link)
 	for i := range byte(2) {
 		add := &domain.AddPasskey{Origin: member, Member: o.Key.Member, Name: "laptop", Credential: domain.Credential{CredentialID: []byte{i}, PublicKey: []byte{1}}}
 		l.Must(t, add)

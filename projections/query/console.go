@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/projections"
@@ -112,7 +113,13 @@ const (
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	// A session that was ended while its request was under way is not brought back.
 	touchSession = `UPDATE console_sessions SET data = $3, used_at = $4, expires_at = $5 WHERE shard = $1 AND token_sha256 = $2`
+	// What a new session ends, itself apart: whichever clock has dated the others, it stays.
+	endOldest = `DELETE FROM console_sessions WHERE shard = $1 AND token_sha256 = ANY(ARRAY(SELECT token_sha256 FROM console_sessions
+		WHERE shard = $1 AND member_id = $3 AND token_sha256 <> $2 ORDER BY used_at DESC, token_sha256 OFFSET $4))`
 )
+
+// MaxSessions is how many sessions a member has at most: the one that was used the longest ago ends when another begins.
+const MaxSessions = 20
 
 // CommitCtx implements scs.CtxStore.
 func (s Sessions) CommitCtx(ctx context.Context, token string, data []byte, _ time.Time) error {
@@ -128,8 +135,10 @@ func (s Sessions) CommitCtx(ctx context.Context, token string, data []byte, _ ti
 	if at.begins {
 		err = statement.Exec(ctx, s.Pool, "store a session", insertSession, at.shard, sum, at.ID, at.Organization, at.Member, at.Role, at.UserAgent, data,
 			at.CreatedAt, at.ProvedAt, at.UsedAt, expires)
-		at.begins = err != nil
-		return err
+		if at.begins = err != nil; at.begins {
+			return err
+		}
+		return statement.Exec(ctx, s.Pool, "end the oldest sessions", endOldest, at.shard, sum, at.Member, MaxSessions-1)
 	}
 	return statement.Exec(ctx, s.Pool, "note the use of a session", touchSession, at.shard, sum, data, at.UsedAt, expires)
 }
@@ -293,12 +302,13 @@ func (s *Store) AddSignInLink(ctx context.Context, l SignInLink, now time.Time) 
 	return added, err
 }
 
-// AddOperatorLink makes a link to one membership, which any browser may use, and returns its code.
-func (s *Store) AddOperatorLink(ctx context.Context, o domain.OrganizationID, member domain.MemberID, now time.Time) (code string, err error) {
-	l := SignInLink{Organization: o, Member: member}
-	l.ID, code, l.SecretSHA256 = domain.NewSignInLink(now, o.Shard())
-	_, err = s.AddSignInLink(ctx, l, now)
-	return code, err
+// AddOperatorLink stores the link of a command that the ledger has executed; any browser may use it.
+func (s *Store) AddOperatorLink(ctx context.Context, made domain.OperatorLink, now time.Time) error {
+	if made.Member.IsZero() {
+		return errors.New("a sign-in link of the operator's is stored after its event")
+	}
+	_, err := s.AddSignInLink(ctx, SignInLink{ID: made.ID, SecretSHA256: made.SecretSHA256, Organization: made.Organization, Member: made.Member}, now)
+	return err
 }
 
 func bytesOrNull(sum *[32]byte) []byte {
@@ -335,27 +345,15 @@ func (s *Store) UseSignInLink(ctx context.Context, l SignInLink, now time.Time) 
 	return used, err
 }
 
-const (
-	insertChallenge = `INSERT INTO console_challenges (shard, id_sha256, data, expires_at) VALUES ($1, $2, $3, $4)`
-	takeChallenge   = `DELETE FROM console_challenges WHERE shard = $1 AND id_sha256 = $2 RETURNING data, expires_at > $3`
-)
+// Rows are of challenges that were used, until these expire; the column data is from when they were stored before.
+const useChallenge = `INSERT INTO console_challenges (shard, id_sha256, data, expires_at) VALUES ($1, $2, '', $3) ON CONFLICT DO NOTHING RETURNING true`
 
-// AddChallenge stores what an authenticator is to sign.
-func (s *Store) AddChallenge(ctx context.Context, shard domain.Shard, idSHA256 [32]byte, data []byte, expiresAt time.Time) error {
-	return statement.Exec(ctx, s.Pool, "store a challenge", insertChallenge, shard, idSHA256[:], data, expiresAt)
-}
-
-// TakeChallenge gives a challenge out once; found is false for one that is unknown, was given out, or has expired.
-func (s *Store) TakeChallenge(ctx context.Context, shard domain.Shard, idSHA256 [32]byte, now time.Time) (data []byte, found bool, err error) {
-	if !s.known(shard) {
-		return nil, false, nil
-	}
-	type row struct {
-		Data  []byte
-		Holds bool
-	}
-	taken, found, err := statement.First(ctx, s.Pool, "take a challenge", pgx.RowToStructByPos[row], takeChallenge, shard, idSHA256[:], now)
-	return taken.Data, found && taken.Holds, err
+// UseChallenge uses a challenge up; of any number of requests at once, one is answered with true. The hash tells the
+// shard.
+func (s *Store) UseChallenge(ctx context.Context, sha256 [32]byte, expiresAt time.Time) (used bool, err error) {
+	shard := domain.Shard(int(binary.BigEndian.Uint16(sha256[:])) % s.Installation.Shards) //nolint:gosec // less than 65536
+	_, used, err = statement.First(ctx, s.Pool, "use a challenge", pgx.RowTo[bool], useChallenge, shard, sha256[:], expiresAt)
+	return used, err
 }
 
 // NamedPasskey is a passkey as its owner sees it; the name is empty once erased.
@@ -391,6 +389,17 @@ const usePasskey = `INSERT INTO passkey_uses AS u (shard, passkey_id, sign_count
 func (s *Store) UsePasskey(ctx context.Context, p domain.Passkey, signCount int64, now time.Time) (counted bool, err error) {
 	_, counted, err = statement.First(ctx, s.Pool, "note the use of a passkey", pgx.RowTo[bool], usePasskey, p.Organization.Shard(), p.ID, signCount, now)
 	return counted, err
+}
+
+// EndSignIns ends all sessions, and uses up all links: for a restored database, in which those that have ended since live
+// again. What is to be restored of the ledger is not among them.
+func EndSignIns(ctx context.Context, pool *pgxpool.Pool) error {
+	for _, query := range []string{"DELETE FROM console_sessions", "DELETE FROM console_links", "DELETE FROM console_challenges"} {
+		if err := statement.Exec(ctx, pool, "end all sessions", query); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Links are kept for the hour in which they count against their address.

@@ -110,6 +110,39 @@ func TestSessions(t *testing.T) {
 	}
 	l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Member: member, Role: &owner})
 
+	// The one that was used the longest ago ends when there are too many, and never the new one.
+	first := begin()
+	now = now.Add(time.Minute)
+	second := begin()
+	now = now.Add(time.Minute)
+	firsts, _ := find(first, 3)
+	touch(first, firsts)
+	for range query.MaxSessions - 2 {
+		begin()
+	}
+	now = now.Add(-time.Hour) // of a process whose clock is behind
+	last := begin()
+	now = now.Add(time.Hour)
+	for name, c := range map[string]struct {
+		token string
+		want  bool
+	}{"the first, which was used": {first, true}, "the second": {second, false}} {
+		if _, found := find(c.token, 3); found != c.want {
+			t.Errorf("%s holds: %v", name, found)
+		}
+	}
+	if all, err := store.SessionsOf(ctx, o.ID, member, now.Add(-time.Hour)); err != nil || len(all) != query.MaxSessions {
+		t.Errorf("%d sessions, %v", len(all), err)
+	}
+	now = now.Add(-time.Hour)
+	if _, found := find(last, 3); !found {
+		t.Error("a new session has ended itself")
+	}
+	now = now.Add(time.Hour)
+	if err := store.EndSessions(ctx, o.ID, member); err != nil {
+		t.Fatal(err)
+	}
+
 	begin()
 	kept, err := store.SessionsOf(ctx, o.ID, member, now)
 	if err != nil || len(kept) != 1 {
@@ -239,19 +272,10 @@ func TestSignInLinks(t *testing.T) {
 		t.Error("a link is used once")
 	}
 
-	if err := store.AddChallenge(ctx, 1, [32]byte{7}, []byte("sign this"), now.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	take := func(shard domain.Shard, at time.Time) bool {
-		t.Helper()
-		data, found, err := store.TakeChallenge(ctx, shard, [32]byte{7}, at)
-		if err != nil || found && string(data) != "sign this" {
-			t.Fatalf("%q, %v", data, err)
+	for i, want := range []bool{true, false} {
+		if used, err := store.UseChallenge(ctx, [32]byte{255, 255}, now.Add(time.Minute)); err != nil || used != want {
+			t.Errorf("use %d of a challenge: %v, %v", i+1, used, err)
 		}
-		return found
-	}
-	if take(2, now) || !take(1, now) || take(1, now) {
-		t.Error("a challenge is given out once, where it was stored")
 	}
 
 	passkey := domain.Passkey{ID: domain.NewID[domain.PasskeyID](now), Organization: domain.NewOrganizationID(now, 1)}

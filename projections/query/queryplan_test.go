@@ -107,7 +107,7 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"session": findSession, "touch": touchSession, "delete": deleteSession, "sessions": listSessions, "end": endSession, "end_all": projections.EndSessions,
 		"memberships": findMemberships, "membership": findMembership, "add_link": insertSignInLink, "link": findSignInLink, "use_link": useSignInLink,
-		"challenge": takeChallenge, "passkeys": findPasskeys, "use_passkey": usePasskey,
+		"end_oldest": endOldest, "passkeys": findPasskeys, "use_passkey": usePasskey,
 		"sources": sourcesOf, "referenced": referenced, "company": findGrantedCompany(domain.Access{Console: true}),
 		"forget_sessions": forgetSessions, "forget_links": forgetLinks, "forget_challenges": forgetChallenges,
 		"never": "SELECT token_sha256 FROM console_sessions WHERE shard = $1 AND role = $2",

@@ -44,8 +44,8 @@ func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 			(SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE shard = h.shard LIMIT $1) few),
 			(SELECT min(o.due_at) FROM webhooks w CROSS JOIN LATERAL (SELECT d.due_at FROM webhook_deliveries d
 				WHERE d.shard = h.shard AND d.webhook_id = w.webhook_id ORDER BY d.due_at LIMIT 1) o WHERE w.shard = h.shard),
-			(SELECT count(*) FROM (SELECT FROM mails WHERE shard = h.shard LIMIT $1) few),
-			(SELECT min(due_at) FROM mails WHERE shard = h.shard)
+			(SELECT count(*) FROM (SELECT FROM (SELECT FROM mails WHERE shard = h.shard UNION ALL SELECT FROM invitation_mails WHERE shard = h.shard) every LIMIT $1) few),
+			least((SELECT min(due_at) FROM mails WHERE shard = h.shard), (SELECT min(due_at) FROM invitation_mails WHERE shard = h.shard))
 		FROM shard_heads h ORDER BY h.shard`
 	w.Shards, err = statement.All(ctx, pool, "look at the shards", func(row pgx.CollectableRow) (s WatchedShard, err error) {
 		err = row.Scan(&s.Shard, &s.Position, &s.Last, &s.Deliveries.Rows, &s.Deliveries.Oldest, &s.Mails.Rows, &s.Mails.Oldest)

@@ -321,6 +321,10 @@ func TestInvitationsAreMailed(t *testing.T) {
 	}
 	_, code := invite("ana@example.com")
 	look("the server is away", 1)
+	watched, err := query.Watch(ctx, l.Pool)
+	if mails := watched.Shards[o.ID.Shard()].Mails; err != nil || mails.Rows != 1 || mails.Oldest == nil {
+		t.Errorf("an invitation that waits is no mail that waits: %+v, %v", mails, err)
+	}
 	failing = nil
 	pass(time.Minute - time.Second)
 	look("too early", 1)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"integrityledger/domain"
 	"integrityledger/projections/query"
 )
 
@@ -132,8 +133,8 @@ func (r *run) signIn(ctx context.Context) (*visitors, error) {
 	store := &query.Store{Pool: r.lab.read, Installation: r.lab.installation}
 	if err := v.each(ctx, func(ctx context.Context, i int) error {
 		o := r.lab.many[i%len(r.lab.many)]
-		code, err := store.AddOperatorLink(ctx, o.id, o.member, time.Now())
-		if err != nil {
+		id, code, secret := domain.NewSignInLink(time.Now(), o.id.Shard())
+		if _, err := store.AddSignInLink(ctx, query.SignInLink{ID: id, SecretSHA256: secret, Organization: o.id, Member: o.member}, time.Now()); err != nil {
 			return err
 		}
 		answer, err := v.post(ctx, "/console/link/"+code, http.Header{})

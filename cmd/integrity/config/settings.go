@@ -143,7 +143,7 @@ func (c *Config) settings() []Setting {
 			Help:  "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
 		{Name: "OAUTH_CLIENT_ID", Needs: "OAUTH_ISSUER",
 			value: text(&c.OAuthClientID, "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER"),
-			Help:  "this service's registration at the provider, with which people link their identity on a page; without it by API alone"},
+			Help:  "this service's registration at the provider, with which people sign in to the console, and link their identity on a page; without it they link by API alone"},
 		{Name: "TRANSPARENCY", Former: "LOG", Default: "on",
 			value: parsed(&c.Transparency, "on or off", oneOf(map[string]bool{"on": true, "off": false})),
 			Help:  "on: keep the transparency log, a public tree of hashes over all events; off: keep and publish none"},

@@ -242,15 +242,14 @@ func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	members, err := s.Store.Members(ctx, organization)
-	if err != nil {
+	link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: ledger.Origin(s.App, organization), Email: Email}, s.Now())
+	if err := s.Ledger.Do(ctx, link); err != nil {
+		if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.NotFound {
+			return s.Cfg.BaseURL + "/en/console", nil // somebody has taken the membership away
+		}
 		return "", err
 	}
-	i := slices.IndexFunc(members, func(m domain.Member) bool { return m.Email == Email && m.Status == domain.MemberActive })
-	if i < 0 {
-		return s.Cfg.BaseURL + "/en/console", nil // somebody has taken the membership away
-	}
-	code, err := s.Store.AddOperatorLink(ctx, organization, members[i].ID, s.Now())
+	err = s.Store.AddOperatorLink(ctx, link.Outcome, s.Now())
 	return handlers.SignInURL(s.Cfg.BaseURL, evidence.English, code), err
 }
 

@@ -26,6 +26,7 @@ import (
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/migrations"
+	"integrityledger/projections/query"
 )
 
 // BackupView is what came of a backup.
@@ -214,6 +215,9 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	}
 	// An interruption between the two leaves a log that goes on: the command has failed then, and is run again.
 	if err := transparency.Stop(ctx, pool, known.named(transparency.LogName(in.Issuer))); err != nil {
+		return in, err
+	}
+	if err := query.EndSignIns(ctx, pool); err != nil {
 		return in, err
 	}
 	return eventstore.RaiseEpoch(ctx, url, a.Now())

@@ -217,7 +217,7 @@ func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID
 			return "", clientcmd.Refusal(err)
 		}
 		for _, m := range page.Members {
-			if m.Email != nil && strings.EqualFold(*m.Email, email) && m.Status != domain.MemberEnded {
+			if m.Email != nil && domain.SameEmail(*m.Email, email) && m.Status != domain.MemberEnded {
 				return m.ID, nil
 			}
 		}
@@ -241,22 +241,15 @@ func (a *app) memberSignInLinkCommand() *cobra.Command {
 	config.AddFlags(v.Command, "BASE_URL")
 	member, email := v.member()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		all, err := l.Store.Members(ctx, *organization)
-		if err != nil {
+		link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email}, a.Now())
+		if err := l.Do(ctx, link); err != nil {
 			return err
 		}
-		i := slices.IndexFunc(all, func(m domain.Member) bool {
-			return m.Status == domain.MemberActive && (m.ID == *member || member.IsZero() && strings.EqualFold(m.Email, *email))
-		})
-		if i < 0 {
-			return errors.New("this organization has no such active member")
-		}
-		code, err := l.Store.AddOperatorLink(ctx, *organization, all[i].ID, a.Now())
-		if err != nil {
+		if err := l.Store.AddOperatorLink(ctx, link.Outcome, a.Now()); err != nil {
 			return err
 		}
 		return v.show(SignInLinkView{
-			MemberID: all[i].ID.String(), ExpiresAt: cli.TimeText(a.Now().Add(query.SignInLifetime)), URL: handlers.SignInURL(l.Config.BaseURL, evidence.English, code),
+			MemberID: link.Outcome.Member.String(), ExpiresAt: cli.TimeText(a.Now().Add(query.SignInLifetime)), URL: handlers.SignInURL(l.Config.BaseURL, evidence.English, code),
 		})
 	})
 }

@@ -17,6 +17,11 @@ export const show = (selector, shown) => {
   }
 };
 
+// What answers a form and is shown once goes with a reload, which would send the form again and make another.
+for (const next of all("[data-once]")) {
+  history.replaceState(null, "", next.href);
+}
+
 // What is shown once can be copied where the browser lets a page do so.
 for (const button of navigator.clipboard ? all("[data-copy]") : []) {
   button.hidden = false;

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/domain"
+	"integrityledger/handlers/browsertest"
+	"integrityledger/handlers/wire"
+)
+
+// TestConsoleStory is what a stranger does with an open service, in both languages at once: signs up by mail, makes a passkey,
+// a company and a key, registers with curl, finds the record by its file, hears of it by webhook, invites a reviewer, who
+// accepts in a browser of their own, and revokes the key; the history tells all of it.
+func TestConsoleStory(t *testing.T) {
+	t.Parallel()
+	mails := &integritytest.Mailbox{}
+	port, _ := integritytest.ServeMail(t, mails, false, false)
+	s := surroundings{env: []string{
+		"INTEGRITY_SIGNUP=open", fmt.Sprintf("INTEGRITY_SMTP_URL=smtp://127.0.0.1:%d", port), "INTEGRITY_MAIL_FROM=ledger@example.org",
+		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine
+	}}.start(t, dataDir(t))
+	told := make(chan []string, 2)
+	t.Run("languages", func(t *testing.T) {
+		for name, prefix := range map[string]string{"es": "", "en": "/en"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				told <- (&visit{t: t, service: s, mails: mails, name: name, prefix: prefix}).story()
+			})
+		}
+	})
+	s.stop()
+	close(told)
+	for secrets := range told {
+		wantClean(t, s.log, secrets...)
+	}
+}
+
+// visit is a stranger's way through the console in one language.
+type visit struct {
+	t            *testing.T
+	service      *running
+	mails        *integritytest.Mailbox
+	name, prefix string
+}
+
+// person is somebody with a browser of their own.
+type person struct {
+	*browsertest.Tab
+	*visit
+}
+
+func (v *visit) arrives() person {
+	p := person{browsertest.Open(v.t, strings.Replace(v.service.base, "127.0.0.1", "localhost", 1)), v}
+	p.Authenticator()
+	return p
+}
+
+// on waits for a page of the console and keeps a picture of it.
+func (p person) on(page string) {
+	p.T.Helper()
+	p.sees(`main[data-page="` + page + `"]`)
+	p.Shot("story-" + page + "-" + p.name)
+}
+
+func (p person) sees(selector string) {
+	p.T.Helper()
+	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
+}
+
+func (p person) types(selector, text string) {
+	p.T.Helper()
+	p.Do(chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// submits clicks, and waits for the page that comes: a reload meanwhile would take the form back.
+func (p person) submits(selector string) {
+	p.T.Helper()
+	browsertest.Eval[bool](p.Tab, `(document.querySelector("main").dataset.before = true)`)
+	p.Click(chromedp.CSS(selector))
+	p.sees("main:not([data-before])")
+}
+
+// ticks is by keyboard, as some people do.
+func (p person) ticks(selector string) {
+	p.T.Helper()
+	p.Do(chromedp.Focus(chromedp.CSS(selector)), chromedp.KeyEvent(" "), chromedp.WaitVisible(chromedp.CSS(selector+":checked")))
+}
+
+func (p person) goes(path string) {
+	p.T.Helper()
+	p.Open(p.prefix + "/console" + path)
+}
+
+func (p person) text(selector string) string {
+	p.T.Helper()
+	return browsertest.Run(p.Tab, chromedp.Text(chromedp.CSS(selector)))
+}
+
+// reads wants parts of the page to say so.
+func (p person) reads(selector string, parts ...string) {
+	p.T.Helper()
+	shown := p.text(selector)
+	for _, part := range parts {
+		if !strings.Contains(shown, part) {
+			p.T.Errorf("the page does not say %q:\n%s", part, shown)
+		}
+	}
+}
+
+// waits reloads the page until it holds what a selector finds.
+func (p person) waits(selector string) {
+	p.T.Helper()
+	eventually(p.visit.t, selector, func() error {
+		if browsertest.Eval[bool](p.Tab, "document.querySelector("+strconv.Quote(selector)+") !== null") {
+			return nil
+		}
+		p.Do(chromedp.Reload())
+		return errors.New(p.State())
+	})
+}
+
+// mailed is the link in the newest mail to an address, as a path.
+func (v *visit) mailed(to string) (path string) {
+	v.t.Helper()
+	eventually(v.t, "a mail to "+to, func() error {
+		v.mails.Mu.Lock()
+		defer v.mails.Mu.Unlock()
+		for i, mail := range v.mails.Mails {
+			if !strings.HasPrefix(mail, to+"\n") {
+				continue
+			}
+			plain := strings.ReplaceAll(strings.ReplaceAll(mail, "=\r\n", ""), "=3D", "=") // quoted-printable
+			if path = regexp.MustCompile(`(/en)?/console/(link|invitation)/\w+`).FindString(plain); path != "" {
+				v.mails.Mails[i] = "" // it has been read
+				return nil
+			}
+		}
+		return errors.New("none yet")
+	})
+	return path
+}
+
+// curl sends a request as a shell script would.
+func (v *visit) curl(key, path string, body any) (status string, answer []byte) {
+	v.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	c := exec.Command("curl", "-sS", "-o", "-", "-w", "%{http_code}", "-H", "Authorization: Bearer "+key, "-H", "Content-Type: application/json", "--data-binary", "@-", v.service.base+path)
+	c.Stdin = bytes.NewReader(text)
+	out, err := c.CombinedOutput()
+	if err != nil || len(out) < 3 {
+		v.t.Fatalf("curl: %v: %s", err, out)
+	}
+	return string(out[len(out)-3:]), out[:len(out)-3]
+}
+
+// story returns what must stand in no log.
+func (v *visit) story() (secrets []string) {
+	owner, reviewer := v.name+"-owner@example.org", v.name+"-reviewer@example.org"
+	p := v.arrives()
+
+	// An organization of one's own, by a link that comes by mail.
+	p.goes("")
+	p.on("sign-in")
+	p.Click(`a[href$="/console/sign-up"]`)
+	p.on("sign-up")
+	p.types("#sign-up #email", owner)
+	p.Click("#sign-up button")
+	p.on("sign-up-sent")
+	link := v.mailed(owner)
+	p.Open(link)
+	p.on("organization-new")
+	p.types("#organization #name", "Story "+v.name)
+	p.Click("#organization button")
+	p.on("")
+	p.reads("main", "gratis")
+
+	// A passkey, with which the person signs in again.
+	p.Click(`#to-do ~ ul a[href$="/security#passkeys"]`)
+	p.sees("#name")
+	p.types("#name", "key ring")
+	p.Click("[data-new-passkey] button")
+	p.sees(`[aria-labelledby="passkeys"] tbody th`)
+	p.on("security")
+	p.Click(".account button")
+	p.sees("[data-passkey]")
+	p.Click("[data-passkey]")
+	p.on("")
+
+	// A company, and a key for it, whose text is shown once.
+	p.Click(`#to-do ~ ul a[href$="/console/companies"]`)
+	p.sees("#reference")
+	p.types("#reference", "story-company")
+	p.Click(`[aria-labelledby="new"] button`)
+	p.sees(`tbody th[scope="row"]`)
+	p.on("companies")
+	p.goes("/keys")
+	p.Click(`a[href$="/keys/new"]`)
+	p.sees("#name")
+	p.types("#name", "origin system")
+	for _, scope := range []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite} {
+		p.ticks(`[name="scopes"][value="` + string(scope) + `"]`)
+	}
+	p.ticks(`[name="companies"]`)
+	p.on("key-new")
+	p.Click("form.fields button")
+	p.on("key-made")
+	key := browsertest.Run(p.Tab, chromedp.Text(chromedp.CSS(".sample code")))
+	if !strings.HasPrefix(key, "ik_") {
+		p.T.Fatalf("no key: %q", key)
+	}
+	p.Until(`/key_\w+$/.test(location.pathname)`) // a reload asks for this page, and does not send the form again
+	p.Do(chromedp.Reload())
+	p.on("key")
+	if page := browsertest.Eval[string](p.Tab, "document.documentElement.outerHTML"); strings.Contains(page, key[30:]) {
+		p.T.Error("the key is shown again")
+	}
+	keyPage := browsertest.Eval[string](p.Tab, "location.pathname")
+
+	// The origin system registers; the record is found by the file.
+	file := write(v.t, filepath.Join(v.t.TempDir(), "contract.txt"), "the contract, "+v.name)
+	declaration := wire.Declaration{
+		CompanyReference: "story-company", Source: "crm", DocumentReference: "contract-1", Version: 1,
+		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte("the contract, "+v.name))), SizeBytes: 16, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+	}
+	register := func() (status string) {
+		v.t.Helper()
+		status, answer := v.curl(key, "/api/v1/integrity/records", declaration)
+		if status != "201" && status != "401" {
+			v.t.Fatalf("curl: %s %s", status, answer)
+		}
+		return status
+	}
+	register()
+	p.goes("/records")
+	p.sees("#records, h2#search")
+	p.Choose(file)
+	p.on("record")
+	p.reads("main", "contract-1", "story-company", declaration.SHA256)
+
+	// A receiver is heard of by webhook; what it missed is sent again.
+	var broken atomic.Bool
+	var heard atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		if broken.Load() {
+			rw.Header().Set("Retry-After", "3600") // so that it comes sooner only where somebody asks for it
+			rw.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		heard.Add(1)
+	}))
+	defer receiver.Close()
+	p.goes("/webhooks/new")
+	p.types("#url", receiver.URL)
+	p.ticks(`[name="company"]`)
+	p.on("webhook-new")
+	p.Click("form.fields .actions button")
+	p.on("webhook-secret")
+	secret := browsertest.Run(p.Tab, chromedp.Text(chromedp.CSS("#secret")))
+	p.Click("main .actions a")
+	p.on("webhook")
+	p.submits(`form[action$="/test"] button`)
+	p.waits(`#deliveries ~ .scroll tbody td:nth-child(5):not(:empty)`)
+	if heard.Load() != 1 {
+		v.t.Errorf("the test event came %d times", heard.Load())
+	}
+	broken.Store(true)
+	declaration.DocumentReference = "contract-2"
+	register()
+	eventually(v.t, "the delivery fails", func() error {
+		if p.Do(chromedp.Reload()); !strings.Contains(p.text("main"), "500") {
+			return errors.New(p.text("main"))
+		}
+		return nil
+	})
+	p.on("webhook")
+	broken.Store(false)
+	p.submits(`#deliveries ~ .scroll tbody tr:first-child form button`)
+	eventually(v.t, "the delivery arrives", func() error {
+		if p.Do(chromedp.Reload()); strings.Contains(p.text("main"), "500") {
+			return errors.New(p.text("main"))
+		}
+		return nil
+	})
+	if heard.Load() != 2 {
+		v.t.Errorf("the receiver has heard of %d events", heard.Load())
+	}
+
+	// A reviewer, in a browser of their own.
+	p.goes("/members")
+	p.types("#email", reviewer)
+	p.ticks(`[name="role"][value="reviewer"]`)
+	p.on("members")
+	p.Click(`[aria-labelledby="invite"] form button`)
+	p.sees(`[role="status"] .who`)
+	invitation := v.mailed(reviewer)
+	q := v.arrives()
+	q.Open(invitation)
+	q.on("invitation")
+	q.reads("main", "Story "+v.name, reviewer)
+	q.Click("main form button")
+	q.on("")
+	q.goes("/keys")
+	if q.sees("main"); strings.Contains(q.text("main"), "origin system") {
+		v.t.Errorf("a reviewer sees keys: %s", q.text("main"))
+	}
+
+	// The key has leaked.
+	p.Open(keyPage)
+	p.Click(`a[href$="/revoke"]`)
+	p.on("key-revoke")
+	p.Click("main form button")
+	p.on("keys")
+	declaration.DocumentReference = "contract-3"
+	if status := register(); status != "401" {
+		v.t.Errorf("a revoked key: %s", status)
+	}
+
+	p.goes("/history")
+	p.on("history")
+	p.reads("main table", "organization.created", "passkey.added", "company.created", "key.created", "company.access_changed", "integrity.registered",
+		"webhook.created", "company.webhook_changed", "member.invited", "member.joined", "key.revoked", owner)
+	for _, tab := range []person{p, q} {
+		if foreign := tab.Foreign(); len(foreign) > 0 {
+			v.t.Errorf("requests for %v", foreign)
+		}
+	}
+	return []string{owner, reviewer, key, secret, link, invitation, "story-company"}
+}
