@@ -429,7 +429,7 @@ type MakeSignInLink struct {
 	Outcome OperatorLink
 }
 
-// OperatorLink is such a link. The zero value is none.
+// OperatorLink is such a link. The zero value stands for no link.
 type OperatorLink struct {
 	ID           SignInID
 	SecretSHA256 [32]byte

@@ -114,7 +114,7 @@ type CreateOrganization struct {
 	Plan      string
 	Internal  bool
 	PerMinute *int32
-	Owner     string // address of the first owner; empty: there is none yet
+	Owner     string // address of the first owner; empty: it has no owner yet
 
 	name, email Text
 	owner       MemberID

@@ -284,7 +284,7 @@ func (w *paused) end() (whole bool) {
 	return !w.cutOff
 }
 
-// One download of an organization and two of a process are under way at a time; whoever comes then is told to come again.
+// One download of an organization and two of a process are under way at a time; any other is refused, with the time to wait.
 func TestExportsAtOnce(t *testing.T) {
 	s := openConsole(t)
 	var people []*guest

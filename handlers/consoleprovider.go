@@ -157,7 +157,7 @@ func (s *server) enterByProvider(r *http.Request, attempt providerSignIn, asked 
 	}
 	offered := s.mayFound(link, found)
 	switch {
-	case len(found) == 1 && !(offered && attempt.purpose == toSignUp):
+	case len(found) == 1 && (!offered || attempt.purpose != toSignUp):
 		return s.enterIn(r, attempt.language, found[0], person.AuthTime)
 	case len(found) == 0 && !offered:
 		return s.providerMessage(r, attempt, "provider-unknown", http.StatusForbidden)
@@ -168,7 +168,7 @@ func (s *server) enterByProvider(r *http.Request, attempt providerSignIn, asked 
 // chooseAfterProvider leads to the page of a link that nobody is mailed, on which the person chooses an organization, or
 // makes one.
 func (s *server) chooseAfterProvider(r *http.Request, attempt providerSignIn, link *usableLink, found []query.Membership, address string) (any, error) {
-	shard := s.Store.ShardOfAddress(*link.EmailSHA256)
+	shard := s.Store.ShardOf(*link.EmailSHA256)
 	if len(found) > 0 {
 		shard = found[0].Organization.Shard()
 	}

@@ -206,7 +206,7 @@ func TestSignUpByProvider(t *testing.T) {
 	s.Audit(t)
 }
 
-// A silent single sign-on is no proof of who sits there: how old the proof is, the provider must say, and a new one is
+// A silent single sign-on is no proof that the person sits there: how old the proof is, the provider must say, and a new one is
 // asked for with a new sign-in.
 func TestProofByProvider(t *testing.T) {
 	s, idp := openToProvider(t, nil)

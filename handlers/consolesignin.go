@@ -360,7 +360,7 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 			m.Log.Warn("no more links to sign up are mailed in this hour", "most", newcomersPerHour)
 			return nil
 		}
-		shard = m.Store.ShardOfAddress(request.email)
+		shard = m.Store.ShardOf(request.email)
 	}
 	id, code, secret := domain.NewSignInLink(now, shard)
 	link.ID, link.SecretSHA256 = id, secret

@@ -242,10 +242,10 @@ func (s *Store) CorrectAddresses(ctx context.Context) error {
 	return nil
 }
 
-// ShardOfAddress is the shard of links for an address without a membership. It follows from the address, so that the links
-// of one are counted together.
-func (s *Store) ShardOfAddress(emailSHA256 [32]byte) domain.Shard {
-	return domain.Shard(binary.BigEndian.Uint64(emailSHA256[:]) % uint64(s.Installation.Shards)) //nolint:gosec // below the number of shards
+// ShardOf is the shard of what has a hash and no organization: a challenge, or the links for an address without a
+// membership, which are counted together so.
+func (s *Store) ShardOf(sha256 [32]byte) domain.Shard {
+	return domain.Shard(int(binary.BigEndian.Uint16(sha256[:])) % s.Installation.Shards)
 }
 
 // SignInLifetime is how long a link that signs a person in may be used.
@@ -351,8 +351,7 @@ const useChallenge = `INSERT INTO console_challenges (shard, id_sha256, data, ex
 // UseChallenge uses a challenge up; of any number of requests at once, one is answered with true. The hash tells the
 // shard.
 func (s *Store) UseChallenge(ctx context.Context, sha256 [32]byte, expiresAt time.Time) (used bool, err error) {
-	shard := domain.Shard(int(binary.BigEndian.Uint16(sha256[:])) % s.Installation.Shards) //nolint:gosec // less than 65536
-	_, used, err = statement.First(ctx, s.Pool, "use a challenge", pgx.RowTo[bool], useChallenge, shard, sha256[:], expiresAt)
+	_, used, err = statement.First(ctx, s.Pool, "use a challenge", pgx.RowTo[bool], useChallenge, s.ShardOf(sha256), sha256[:], expiresAt)
 	return used, err
 }
 
