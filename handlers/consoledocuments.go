@@ -261,8 +261,7 @@ func (s *server) showStep(r *http.Request, step string, typed web.StepForm, refu
 	}
 	shown.Form, shown.Problem = typed, problem
 	resp, err := consolePageOf(s.site.DocumentStep(shown))
-	resp.status = status
-	return resp, err
+	return afterForm(resp, status, refusal(refused)), err
 }
 
 // stepByHand does what the API does with these members, and leads to the page of the version.

@@ -197,7 +197,7 @@ func TestConsoleUploadOnce(t *testing.T) {
 	}
 }
 
-// An upload that began in a session which is over when its last byte has come registers nothing; it is told where to sign in.
+// An upload that began in a session which is over when its last byte has come registers nothing; the answer says where to sign in.
 func TestSessionEndsDuringUpload(t *testing.T) {
 	s := openConsole(t)
 	analystRole, viewerRole := domain.Analyst, domain.Viewer

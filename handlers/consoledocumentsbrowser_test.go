@@ -2,22 +2,39 @@ package handlers_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"integrityledger/domain"
 	"integrityledger/handlers"
 )
+
+// openDocuments is a site that is named as its browsers name it.
+func openDocuments(t *testing.T) *site {
+	t.Helper()
+	w := openSite(t)
+	w.URL = strings.Replace(w.URL, "127.0.0.1", "localhost", 1)
+	w.config.BaseURL = w.URL
+	w.use(handlers.New(w.config))
+	return w
+}
+
+// signsIn uses a link of the operator's.
+func (p *tab) signsIn(prefix string) {
+	p.T.Helper()
+	p.open(prefix + "/console/link/" + p.site.operatorLink(p.site.org.Key.Member))
+	p.click("main form button")
+	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page=""]`)))
+}
 
 // A person takes a document from its file to a certificate that is revoked, in both languages. Another file than the
 // version's never leaves the browser, and no page has a fault that axe finds or needs scrolling sideways.
 func TestDocumentsInTheBrowser(t *testing.T) {
-	w := openSite(t)
-	w.URL = strings.Replace(w.URL, "127.0.0.1", "localhost", 1)
-	config := w.config
-	config.BaseURL = w.URL
-	w.use(handlers.New(config))
+	w := openDocuments(t)
 	axe := axeScript(t)
 	for prefix, scheme := range map[string]string{"": "light", "/en": "dark"} {
 		p := w.tab()
@@ -29,9 +46,7 @@ func TestDocumentsInTheBrowser(t *testing.T) {
 			t.Helper()
 			p.looks(axe, scheme, name, prefix)
 		}
-		p.open(prefix + "/console/link/" + w.operatorLink(w.org.Key.Member))
-		p.click("main form button")
-		on("")
+		p.signsIn(prefix)
 		content := "the file of " + prefix + "\u202e" // which a detector finds
 		p.open(prefix + "/console/documents")
 		looks("documents")
@@ -115,4 +130,103 @@ func TestDocumentsInTheBrowser(t *testing.T) {
 		}
 	}
 	w.Audit(t)
+}
+
+// lost is an answer that never arrives.
+type lost struct{ http.ResponseWriter }
+
+func (lost) WriteHeader(int)               {}
+func (lost) Write(b []byte) (int, error)   { return len(b), nil }
+func (l lost) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// posted has a handler of the test's do what a form of the page sends.
+func (w *site) posted(serve http.Handler, act func(rw http.ResponseWriter, r *http.Request)) {
+	w.use(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			act(rw, r)
+			panic(http.ErrAbortHandler)
+		}
+		serve.ServeHTTP(rw, r)
+	}))
+}
+
+// What is refused is said in words beside the form, and what was typed stays. An upload whose answer was lost is registered
+// once, and one that is cancelled not at all.
+func TestUploadsRefusedInTheBrowser(t *testing.T) {
+	w := openDocuments(t)
+	serve := *w.handler.Load()
+	full := w.config
+	full.Spool = &handlers.Spool{Most: 1}
+	p := w.tab()
+	p.signsIn("/en")
+	upload := func() {
+		p.open("/en/console/documents/new")
+		p.until(`!document.querySelector("#upload .actions button").disabled`)
+		p.do(chromedp.SendKeys(chromedp.CSS("#title"), "Typed"))
+	}
+	said := func(name string, versions int64) {
+		t.Helper()
+		p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="` + name + `"]`)))
+		title, chosen := eval[string](p, `document.querySelector("#title").value`), eval[int](p, `document.querySelector("#file").files.length`)
+		if n := w.number("SELECT count(*) FROM artifact_versions WHERE shard = $1 AND organization_id = $2"); title != "Typed" || chosen != 1 || n != versions {
+			t.Errorf("%s: the title is %q, %d files, %d versions", name, title, chosen, n)
+		}
+	}
+	upload()
+	p.choose(sparse(t, domain.MaxFileBytes+1))
+	p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="PAYLOAD_TOO_LARGE"]`)))
+
+	p.choose(sparse(t, 8<<20))
+	w.use(handlers.New(full)) // which answers before the body has come
+	p.click("#upload .actions button")
+	said("TEMPORARILY_UNAVAILABLE", 0)
+
+	begun, release := make(chan struct{}, 8), make(chan struct{})
+	w.posted(serve, func(http.ResponseWriter, *http.Request) { begun <- struct{}{}; <-release })
+	p.click("#upload .actions button")
+	<-begun
+	p.do(chromedp.WaitVisible(chromedp.CSS(`[data-task="sending"]`)))
+	p.click("[data-cancel]")
+	said("cancelled", 0)
+	close(release)
+
+	p.choose(file(t, "a.txt", "content"))
+	w.posted(serve, func(rw http.ResponseWriter, r *http.Request) { serve.ServeHTTP(lost{rw}, r) })
+	p.click("#upload .actions button")
+	said("offline", 1)
+	w.use(serve)
+	p.click("#upload .actions button")
+	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="document"]`)))
+	if n := w.number("SELECT count(*) FROM artifact_versions WHERE shard = $1 AND organization_id = $2"); n != 1 {
+		t.Errorf("%d versions after a lost answer and a repetition", n)
+	}
+
+	upload()
+	p.choose(file(t, "b.txt", "more"))
+	w.owner("DELETE FROM console_sessions")
+	p.click("#upload .actions button")
+	said("signed-out", 1)
+	w.Audit(t)
+}
+
+// A manifest is the one that was registered whatever its spelling: what counts is what it says.
+func TestManifestReviewInTheBrowser(t *testing.T) {
+	w := openDocuments(t)
+	manifest := map[string]any{"version": 1, "kind": domain.ManifestKind, "algorithm": "SHA-256", "files": []any{map[string]any{"size": 1, "path": "a/ñ.txt", "sha256": hash("x")}}}
+	v := w.post(certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest}).is(http.StatusCreated)["version"].(map[string]any)
+	p := w.tab()
+	p.signsIn("/en")
+	p.open("/en/console/documents/versions/" + v["id"].(string) + "/review")
+	p.until(`!document.querySelector("#review .actions button").disabled`)
+	spelled, err := json.MarshalIndent(manifest, "", "\t")
+	check(t, err)
+	p.choose(file(t, "b.json", strings.Replace(string(spelled), "a/", "b/", 1)))
+	p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="other"]`)))
+	p.choose(file(t, "a.json", string(spelled)))
+	p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="same"]`)))
+	p.click("#outcome-changes")
+	p.do(chromedp.SendKeys(chromedp.CSS("#statement"), "Read."))
+	p.click("#consent")
+	p.click("#review .actions button")
+	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="document"] .state[data-state="changes_requested"]`)))
 }

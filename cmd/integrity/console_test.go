@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,9 +18,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	cdpbrowser "github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/handlers/browsertest"
 	"integrityledger/handlers/wire"
@@ -26,7 +31,8 @@ import (
 
 // TestConsoleStory is what a stranger does with an open service, in both languages at once: signs up by mail, makes a passkey,
 // a company and a key, registers with curl, finds the record by its file, hears of it by webhook, invites a reviewer, who
-// accepts in a browser of their own, and revokes the key; the history tells all of it.
+// accepts in a browser of their own and reviews a document that is then certified, and revokes the key; the history tells all
+// of it, and an auditor finds its bundle sound.
 func TestConsoleStory(t *testing.T) {
 	t.Parallel()
 	mails := &integritytest.Mailbox{}
@@ -100,6 +106,58 @@ func (p person) submits(selector string) {
 func (p person) ticks(selector string) {
 	p.T.Helper()
 	p.Do(chromedp.Focus(chromedp.CSS(selector)), chromedp.KeyEvent(" "), chromedp.WaitVisible(chromedp.CSS(selector+":checked")))
+}
+
+// ready waits until the page's script sends a form.
+func (p person) ready(form string) {
+	p.T.Helper()
+	p.sees(form + " .actions button:enabled")
+}
+
+// downloads clicks, and returns the file that comes.
+func (p person) downloads(selector string) (path string) {
+	p.T.Helper()
+	directory := p.visit.t.TempDir()
+	profile := browsertest.Call(p.Tab, target.GetTargetInfo, target.GetTargetInfoParams{}).TargetInfo.BrowserContextID
+	browsertest.Call(p.Tab, cdpbrowser.SetDownloadBehavior, cdpbrowser.SetDownloadBehaviorParams{
+		Behavior: cdpbrowser.SetDownloadBehaviorBehaviorAllowAndName, BrowserContextID: profile, DownloadPath: directory,
+	})
+	p.Click(chromedp.CSS(selector))
+	eventually(p.visit.t, "the download has ended", func() error {
+		all, err := filepath.Glob(filepath.Join(directory, "*"))
+		if err != nil || len(all) != 1 || strings.HasSuffix(all[0], ".crdownload") {
+			return fmt.Errorf("%v: %w", all, err)
+		}
+		path = all[0]
+		return nil
+	})
+	return path
+}
+
+// audits checks a downloaded history as an auditor does, away from the service: the file itself, and unpacked.
+func (v *visit) audits(archive string) {
+	v.t.Helper()
+	nowhere := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/none", "INTEGRITY_DATA_DIR=/nonexistent"}
+	unpacked := v.t.TempDir()
+	zipped, err := zip.OpenReader(archive)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer zipped.Close()
+	if err := os.CopyFS(unpacked, zipped); err != nil {
+		v.t.Fatal(err)
+	}
+	for _, path := range []string{archive, unpacked} {
+		var view struct {
+			Clean  bool
+			Source string
+			Events int64
+		}
+		mustJSON(v.t, nowhere, &view, "audit", path, "--trusted-keys", filepath.Join(v.service.dir, keyfiles.TrustedKeysFile))
+		if !view.Clean || view.Source != "bundle" || view.Events < 18 {
+			v.t.Errorf("audit of %s: %+v", path, view)
+		}
+	}
 }
 
 func (p person) goes(path string) {
@@ -323,6 +381,49 @@ func (v *visit) story() (secrets []string) {
 		v.t.Errorf("a reviewer sees keys: %s", q.text("main"))
 	}
 
+	// A document is reviewed by the reviewer with the very file, and certified by the owner.
+	p.goes("/documents")
+	p.Click(`a[href$="/documents/new"]`)
+	p.ready("#upload")
+	p.types("#title", "Contract "+v.name)
+	p.Choose(file)
+	p.on("document-new")
+	p.Click("#upload .actions button")
+	p.on("document")
+	document := browsertest.Eval[string](p.Tab, "location.pathname")
+	q.goes("/documents")
+	q.Click("tbody a")
+	q.Click(`a[href$="/review"]`)
+	q.ready("#review")
+	q.Choose(file)
+	q.sees(`[data-said="same"]`)
+	q.ticks("#outcome-accepted")
+	q.types("#statement", "Read and compared.")
+	q.ticks("#consent")
+	q.on("document-review")
+	q.Click("#review .actions button")
+	q.on("document")
+	if q.Open(document + "/approve"); browsertest.Eval[bool](q.Tab, `document.querySelector("#approve") !== null`) {
+		v.t.Error("a reviewer may approve")
+	}
+	p.Open(document)
+	p.Click(`a[href$="/approve"]`)
+	p.sees("#approve")
+	p.types("#statement", "Approved.")
+	p.ticks("#consent")
+	p.on("document-approve")
+	p.Click("#approve .actions button")
+	p.Click(`a[href$="/certify"]`)
+	p.sees("#certify")
+	p.ticks("#title-public")
+	p.ticks("#consent")
+	p.on("document-certify")
+	p.Click("#certify .actions button")
+	p.Click(`a[href*="/certificates/"]:not(.button)`)
+	p.sees(`main[data-kind="certificate"]`)
+	p.Shot("story-certificate-" + v.name)
+	p.reads("main", "Contract "+v.name)
+
 	// The key has leaked.
 	p.Open(keyPage)
 	p.Click(`a[href$="/revoke"]`)
@@ -337,7 +438,9 @@ func (v *visit) story() (secrets []string) {
 	p.goes("/history")
 	p.on("history")
 	p.reads("main table", "organization.created", "passkey.added", "company.created", "key.created", "company.access_changed", "integrity.registered",
-		"webhook.created", "company.webhook_changed", "member.invited", "member.joined", "key.revoked", owner)
+		"webhook.created", "company.webhook_changed", "member.invited", "member.joined",
+		"artifact.version_registered", "analysis.completed", "review.declared", "version.approved", "certificate.issued", "key.revoked", owner)
+	v.audits(p.downloads("#export"))
 	for _, tab := range []person{p, q} {
 		if foreign := tab.Foreign(); len(foreign) > 0 {
 			v.t.Errorf("requests for %v", foreign)

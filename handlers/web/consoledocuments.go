@@ -11,7 +11,7 @@ import (
 type Documents struct {
 	Console   Console
 	Documents []DocumentVersion // the newest version of each
-	Older     string            // address of those that follow; empty: there are none
+	Older     string            // address of those that follow; empty: none do
 	MayAdd    bool
 }
 

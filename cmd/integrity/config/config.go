@@ -255,7 +255,7 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 		}
 	}
 	if cfg.SignUp.Anybody && !given["SMTP_URL"] {
-		faults = append(faults, fmt.Errorf("%sSIGNUP=open needs %sSMTP_URL: who has an address is confirmed by mail", Prefix, Prefix))
+		faults = append(faults, fmt.Errorf("%sSIGNUP=open needs %sSMTP_URL: addresses are confirmed by mail", Prefix, Prefix))
 	}
 	cfg.ShardsGiven, cfg.MetricsGiven = given["SHARDS"], given["METRICS_LISTEN"]
 	cfg.signingKeyFile, cfg.transparencyKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"]

@@ -93,7 +93,7 @@ func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.O
 		if err := message.To(m.To); err != nil {
 			return errors.New("the address of a member is malformed") // never the address itself
 		}
-		message.SetMessageIDWithValue(fmt.Sprintf("%s.%s@%s", m.ID, m.Member, host)) // the same in every attempt
+		message.SetMessageIDWithValue(messageID(m, host))
 		message.SetDateWithValue(now().UTC())
 		message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
 		subject, body := mailText(m, baseURL)
@@ -113,6 +113,15 @@ func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.O
 		}
 		return nil
 	}, nil
+}
+
+// messageID is the same in every attempt. Whoever signs up is no member yet, and an id must not end with a dot (RFC 5322,
+// section 3.2.3).
+func messageID(m queue.Mail, host string) string {
+	if m.Member.IsZero() {
+		return fmt.Sprintf("%s@%s", m.ID, host)
+	}
+	return fmt.Sprintf("%s.%s@%s", m.ID, m.Member, host)
 }
 
 //go:embed texts.txt

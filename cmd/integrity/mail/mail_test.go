@@ -19,7 +19,7 @@ import (
 func testMail(to string) queue.Mail {
 	id, _ := domain.ParseID[domain.EventID]("evt_01jd7z0000000000000000000a")
 	return queue.Mail{
-		ID: id, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+		ID: id, Member: domain.MemberID{1}, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
 		Quota: &domain.QuotaWarningReachedBody{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 	}
 }
@@ -58,7 +58,7 @@ func TestMailServers(t *testing.T) {
 			text := strings.ReplaceAll(box.Mails[0], "=\r\n", "") // quoted-printable
 			for _, part := range []string{
 				"ana@example.org\n", "From: \"Ledger\" <ledger@example.org>", "To: <ana@example.org>", "95 % of the new versions of 2026-11",
-				"Auto-Submitted: auto-generated", "96 of 100", "2026-12-01T00:00:00Z", "Message-ID: <evt_01jd7z0000000000000000000a.",
+				"Auto-Submitted: auto-generated", "96 of 100", "2026-12-01T00:00:00Z", "<evt_01jd7z0000000000000000000a.",
 			} {
 				if !strings.Contains(text, part) {
 					t.Errorf("the mail lacks %q:\n%s", part, text)
@@ -141,6 +141,18 @@ func TestTextOfASignUpLink(t *testing.T) {
 		if !strings.Contains(body, part) || !strings.Contains(subject, "sign up") {
 			t.Errorf("without %q: %s\n%s", part, subject, body)
 		}
+	}
+}
+
+// TestMessageIDOfANewcomer: without a member the id is well formed too.
+func TestMessageIDOfANewcomer(t *testing.T) {
+	m := testMail("a@example.org")
+	if id := messageID(m, "example.org"); id != m.ID.String()+"."+m.Member.String()+"@example.org" {
+		t.Errorf("of a member: %s", id)
+	}
+	m.Member = domain.MemberID{}
+	if id := messageID(m, "example.org"); id != m.ID.String()+"@example.org" {
+		t.Errorf("of a newcomer: %s", id)
 	}
 }
 

@@ -1,6 +1,7 @@
 // A file is sent with its progress, once however often the button is pressed. For a review it is hashed here first, and only
 // the very file of the version is sent. The words are in the page: this script only chooses among them.
 
+import { hexSHA256 } from "./bytes.js";
 import { all, show } from "./console.js";
 import { onDrop } from "./drop.js";
 import { newHasher } from "./hash.js";
@@ -61,9 +62,7 @@ const sameManifest = async (file) => {
     return false;
   }
   try {
-    const text = canonical(decode(new Uint8Array(await file.arrayBuffer()), file.size));
-    const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
-    return [...sum].map((byte) => byte.toString(16).padStart(2, "0")).join("") === wanted;
+    return (await hexSHA256(canonical(decode(new Uint8Array(await file.arrayBuffer()), file.size)))) === wanted;
   } catch {
     return false;
   }

@@ -145,6 +145,9 @@ export function canonical(value) {
   if (value instanceof Map) {
     return `{${[...value.keys()].sort().map((name) => `${JSON.stringify(name)}:${canonical(value.get(name))}`).join()}}`;
   }
+  if (Array.isArray(value)) {
+    return `[${value.map(canonical).join()}]`;
+  }
   if (value instanceof Numeral) {
     return value.text;
   }
