@@ -179,7 +179,7 @@ func View(e *domain.Event) Event {
 // Line is an event in a bundle.
 type Line struct {
 	Event
-	Texts []LineText `json:"texts"`
+	Texts lineTexts `json:"texts"`
 }
 
 // LineText is a text that the event names: its salt in base64url, and what it says, null where it was erased.
@@ -189,9 +189,33 @@ type LineText struct {
 	Body *string       `json:"body"`
 }
 
+// lineTexts are read one by one, so that short nonsense, of which a line has room for millions, takes no memory.
+type lineTexts []LineText
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *lineTexts) UnmarshalJSON(raw []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if open, err := decoder.Token(); err != nil || open != json.Delim('[') {
+		return errors.New("texts must be an array")
+	}
+	*l = lineTexts{}
+	for decoder.More() {
+		var t LineText
+		if err := decoder.Decode(&t); err != nil {
+			return fmt.Errorf("texts: %w", err)
+		}
+		if t.ID.IsZero() {
+			return errors.New("texts must have an id")
+		}
+		*l = append(*l, t)
+	}
+	return nil
+}
+
 // line writes an event, with the line feed.
 func line(e *audit.Event, texts bool) ([]byte, error) {
-	l := Line{Event: View(&e.Event), Texts: []LineText{}}
+	l := Line{Event: View(&e.Event), Texts: lineTexts{}}
 	if texts {
 		for _, t := range e.Stored {
 			l.Texts = append(l.Texts, LineText{ID: t.ID, Salt: base64.RawURLEncoding.EncodeToString(t.Salt), Body: t.Body})

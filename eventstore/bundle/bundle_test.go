@@ -26,10 +26,11 @@ func TestLineWithMore(t *testing.T) {
 	}
 	good := string(text)
 	for more, fault := range map[string]string{
-		strings.Replace(good, "{", `{"more":1,`, 1):         `unknown field "more"`,
-		strings.TrimSuffix(good, "\n") + "{}\n":             "more than one value",
-		strings.TrimSuffix(good, "\n") + " \x00\n":          "more than one value",
-		strings.Replace(good, `"texts":[]`, `"texts":1`, 1): "cannot unmarshal",
+		strings.Replace(good, "{", `{"more":1,`, 1):              `unknown field "more"`,
+		strings.TrimSuffix(good, "\n") + "{}\n":                  "more than one value",
+		strings.TrimSuffix(good, "\n") + " \x00\n":               "more than one value",
+		strings.Replace(good, `"texts":[]`, `"texts":1`, 1):      "must be an array",
+		strings.Replace(good, `"texts":[]`, `"texts":[{},1]`, 1): "must have an id", // the rest is not looked at
 	} {
 		if read := readLine([]byte(more), e.Organization, 7); !strings.Contains(read.Fault, fault) || read.Hash != [32]byte{} || read.Sequence != 7 {
 			t.Errorf("%s: %+v", more, read)

@@ -107,7 +107,7 @@ func (f File) differs(found string) []audit.Finding {
 // A group of lines is no longer than one of each of these.
 const (
 	readGroup      = 2000
-	readGroupBytes = 64 << 20
+	readGroupBytes = 4 << 20
 )
 
 // foreign finds files of events that the manifest does not name: a person who looks

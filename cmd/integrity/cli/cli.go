@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -135,6 +136,19 @@ func Visible(s string) string {
 	return s
 }
 
+// harmless is a message of several lines in which a terminal obeys nothing: files and answers of others are quoted in it.
+func harmless(message string) string {
+	var b strings.Builder
+	for _, r := range message {
+		if r != '\n' && !unicode.IsPrint(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -150,7 +164,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetErr(a.Errs)
 	err := root.ExecuteContext(ctx)
 	if err != nil && err.Error() != "" {
-		_, _ = fmt.Fprintln(a.Errs, "integrity:", err)
+		_, _ = fmt.Fprintln(a.Errs, "integrity:", harmless(err.Error()))
 		if refused, ok := errors.AsType[*domain.Error](err); ok {
 			for _, f := range refused.Fields {
 				_, _ = fmt.Fprintf(a.Errs, "  %s %s\n", f.Pointer, f.Message)

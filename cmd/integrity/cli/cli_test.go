@@ -1,11 +1,24 @@
 package cli_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"integrityledger/cmd/integrity/cli"
 )
+
+// TestErrorsAreNoOrdersToTerminals: a message quotes files of others.
+func TestErrorsAreNoOrdersToTerminals(t *testing.T) {
+	var errs strings.Builder
+	a := &cli.App{Errs: &errs}
+	command := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return errors.New("año\x1b[2K\r\u202e,\nnext") }}
+	if a.Run(t.Context(), command, nil); errs.String() != "integrity: año\\x1b[2K\\r\\u202e,\nnext\n" {
+		t.Errorf("%q", errs.String())
+	}
+}
 
 func TestManual(t *testing.T) {
 	m := cli.NewManual("= apikey rotate KEY_ID\nShort.\n\nLong\n\n  1. first\n  2. second\n\n= audit [BUNDLE]\nProve.\n\n= clock reset\nReset.\n")

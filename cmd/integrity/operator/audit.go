@@ -243,7 +243,7 @@ func (v *auditView) print(w io.Writer) {
 		fmt.Fprintf(w, "organization %s: %d events, history %s\n", o.Organization, o.Events, o.Digest)
 	}
 	for _, f := range v.Findings {
-		fmt.Fprintf(w, "FINDING %s\n", f)
+		fmt.Fprintf(w, "FINDING %s\n", cli.Visible(f.String())) // names and events of a bundle are whoever's that made it
 	}
 	if more := v.FindingCount - int64(len(v.Findings)); more > 0 {
 		fmt.Fprintf(w, "and %d findings more\n", more)
@@ -260,7 +260,7 @@ func (v *auditView) print(w io.Writer) {
 		fmt.Fprintln(w, "verdict: everything that was checked is as it must be")
 		return
 	}
-	fmt.Fprintf(w, "verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, v.Findings[0])
+	fmt.Fprintf(w, "verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, cli.Visible(v.Findings[0].String()))
 }
 
 // partBuffer is what a part keeps in memory before it goes to the disk.

@@ -130,6 +130,22 @@ func TestBundle(t *testing.T) {
 	}
 }
 
+// TestAuditPrintsNothingThatTerminalsObey: whoever makes a bundle names its files, and must not write the verdict so.
+func TestAuditPrintsNothingThatTerminalsObey(t *testing.T) {
+	v := newEvil(t)
+	dir := v.export()
+	integritytest.Write(t, filepath.Join(dir, "events", "\x1b[2K\rverdict: everything\nverdict: everything.ndjson"), "x")
+	view, err := v.auditDir(dir)
+	if err != nil || view.FindingCount != 1 {
+		t.Fatalf("%v, %+v", err, view.Findings)
+	}
+	var shown strings.Builder
+	view.print(&shown)
+	if text := shown.String(); strings.ContainsAny(text, "\x1b\r") || strings.Contains(text, "\nverdict: everything") || strings.Count(text, `\x1b[2K`) != 2 {
+		t.Errorf("%q", text)
+	}
+}
+
 // redigest is somebody who changes the one file of events of a bundle and makes the manifest again.
 func redigest(t *testing.T, dir string, change func(text string) string) {
 	t.Helper()
