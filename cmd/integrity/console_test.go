@@ -204,8 +204,8 @@ func (v *visit) mailed(to string) (path string) {
 				continue
 			}
 			plain := strings.ReplaceAll(strings.ReplaceAll(mail, "=\r\n", ""), "=3D", "=") // quoted-printable
-			if path = regexp.MustCompile(`(/en)?/console/(link|invitation)/\w+`).FindString(plain); path != "" {
-				v.mails.Mails[i] = "" // it has been read
+			if found := regexp.MustCompile(`:\d+(` + v.prefix + `/console/(?:link|invitation)/\w+)`).FindStringSubmatch(plain); found != nil {
+				v.mails.Mails[i], path = "", found[1] // it has been read
 				return nil
 			}
 		}
