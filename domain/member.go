@@ -340,15 +340,10 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil // an earlier attempt of this very command: the secret is fresh
 	case known.Status != MemberInvited:
 		return nil, Refuse(InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role, known.Status)
-	case known.InvitedUntil.Add(InvitationPause - InvitationLifetime).After(now):
-		return nil, &Error{
-			Code: RateLimited, RetryAfter: known.InvitedUntil.Add(InvitationPause - InvitationLifetime).Sub(now),
-			Message: fmt.Sprintf("This address was invited less than %d minutes ago; wait before it is invited again.", int(InvitationPause.Minutes())),
-		}
 	default:
 		invited = *known
 	}
-	if err := s.mayInvite(c.Organization, known, now); err != nil {
+	if err := s.mayInvite(c.Organization, c.Email, known, now); err != nil {
 		return nil, err
 	}
 	if err := s.mayChange(c.Origin, invited.Role, c.Role); err != nil {
@@ -363,12 +358,18 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// mayInvite refuses an invitation beyond those of a day or of all time, of known where that is invited again. Invitations
-// that were accepted or withdrawn count.
-func (s *State) mayInvite(o OrganizationID, known *Member, now time.Time) error {
-	members, today, next := 0, 0, time.Duration(0)
+// mayInvite refuses an invitation that comes too early after the last one of its address, or beyond those of a day or of
+// all time, of known where that is invited again. Invitations that were accepted or withdrawn count.
+func (s *State) mayInvite(o OrganizationID, email string, known *Member, now time.Time) error {
+	members, today, next, pause := 0, 0, time.Duration(0), time.Duration(0)
 	for _, m := range s.members {
-		if m.Organization != o || m == known {
+		if m.Organization != o {
+			continue
+		}
+		if m.InvitedUntil != nil && SameEmail(m.Email, email) {
+			pause = max(pause, m.InvitedUntil.Add(InvitationPause-InvitationLifetime).Sub(now))
+		}
+		if m == known {
 			continue
 		}
 		members++
@@ -382,6 +383,11 @@ func (s *State) mayInvite(o OrganizationID, known *Member, now time.Time) error 
 		}
 	}
 	switch {
+	case pause > 0:
+		return &Error{
+			Code: RateLimited, RetryAfter: pause,
+			Message: fmt.Sprintf("This address was invited less than %d minutes ago; wait before it is invited again.", int(InvitationPause.Minutes())),
+		}
 	case members >= MaxMembers:
 		return Refuse(InvalidState, "The organization has had %d members and may have no more.", MaxMembers)
 	case today >= DailyInvitations:

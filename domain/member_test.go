@@ -131,6 +131,13 @@ func TestInvitations(t *testing.T) {
 	if code := accept(text); code != InvalidState {
 		t.Errorf("accepted after it was withdrawn: %q", code)
 	}
+	if _, _, code := invite("Withdrawn@example.com"); code != RateLimited {
+		t.Errorf("invited again at once, as it was withdrawn: %q", code)
+	}
+	w.now = w.now.Add(InvitationPause)
+	if _, _, code := invite("withdrawn@example.com"); code != "" {
+		t.Errorf("invited again, after it was withdrawn: %q", code)
+	}
 	for _, wrong := range []InviteMember{{Email: "Ana <ana@example.com>", Role: Viewer}, {Email: "new@example.com", Role: "king"}} {
 		wrong.Origin = w.origin
 		if c, _ := NewInviteMember(wrong, nil); w.execute(c) != InvalidData {

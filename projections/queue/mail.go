@@ -5,8 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -59,6 +61,38 @@ type Mailer struct {
 	InvitationURL func(language evidence.Language, code string) string
 	// Observe counts mails by outcome: sent, failed (tried again later) or dropped. It may be nil.
 	Observe func(outcome string, mails int)
+
+	invited *invitedAddresses
+}
+
+// MaxInvitations is how many invitations each process mails to an address in a UTC day, whoever invites: where anybody may
+// make organizations, a limit of one organization protects no reader. Further ones wait as those that fail do.
+const MaxInvitations = 20
+
+// invitedAddresses counts the invitations that an address was mailed. It is safe for concurrent use.
+type invitedAddresses struct {
+	mu     sync.Mutex
+	day    time.Time
+	counts *simplelru.LRU[[32]byte, int] // by domain.EmailSHA256
+}
+
+var errInvitedOften = errors.New("its address was mailed as many invitations as in a day it may")
+
+// count adds n invitations of an address, or refuses where it has had all those of the day.
+func (i *invitedAddresses) count(address string, n int, now time.Time) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if day := now.UTC().Truncate(24 * time.Hour); i.counts == nil || !day.Equal(i.day) {
+		i.day = day
+		i.counts, _ = simplelru.NewLRU[[32]byte, int](100_000, nil) // fails for a size below 1 only
+	}
+	email := domain.EmailSHA256(address)
+	had, _ := i.counts.Get(email)
+	if had >= MaxInvitations {
+		return errInvitedOften
+	}
+	i.counts.Add(email, had+n)
+	return nil
 }
 
 const (
@@ -82,6 +116,7 @@ func NewMailer(m Mailer) *Loop {
 	if m.Observe == nil {
 		m.Observe = func(string, int) {}
 	}
+	m.invited = &invitedAddresses{}
 	q := Leased[queuedMail]{
 		Pool: m.Pool, What: "take a mail", Take: takeMail, Lease: mailLease, Scan: scanMail, Act: m.deliver,
 		Now: func(context.Context) (time.Time, error) { return m.Now(), nil },
@@ -187,6 +222,9 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 	if found {
 		var code string
 		if code, err = m.SecretKey.Open(q.Organization, q.Sealed); err == nil {
+			err = m.invited.count(to.Address, 0, m.Now())
+		}
+		if err == nil {
 			one, done := context.WithTimeout(ctx, mailTimeout)
 			err = m.Send(one, Mail{
 				ID: q.ID, Organization: q.Organization, Member: q.Member, To: to.Address, At: q.CreatedAt,
@@ -205,6 +243,7 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 		return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.ID, q.Attempts, m.Now().Add(delay))
 	}
 	if found {
+		_ = m.invited.count(to.Address, 1, m.Now()) // it was asked before
 		m.Observe(MailSent, 1)
 	}
 	// If another worker has taken the row meanwhile, its number of attempts differs and this changes nothing.

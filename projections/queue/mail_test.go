@@ -345,6 +345,19 @@ func TestInvitationsAreMailed(t *testing.T) {
 	ended := domain.MemberEnded
 	l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Member: withdrawn.ID, Status: &ended})
 	look("withdrawn", 0)
+	for range queue.MaxInvitations { // many organizations invite one address
+		stranger := l.Organization(t, 1, "gratis")
+		c, _ := domain.NewInviteMember(domain.InviteMember{Origin: stranger.Operator(), Email: "Victim@example.com", Role: domain.Viewer}, &key)
+		l.Must(t, c)
+	}
+	if err := mailer.Look(ctx); err != nil || len(sent) != queue.MaxInvitations {
+		t.Fatalf("%d mails, %v", len(sent), err)
+	}
+	sent = nil
+	_, code = invite("victim@example.com")
+	look("one too many for the address", 1)
+	pass(24 * time.Hour)
+	look("the next day", 0, "victim@example.com analyst "+code)
 	late, _ := invite("late@example.com")
 	pass(late.InvitedUntil.Sub(clock()))
 	look("too late", 0)
