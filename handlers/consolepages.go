@@ -42,6 +42,13 @@ func (s *server) overview(r *http.Request) (any, error) {
 		return nil, err
 	}
 	shown.HasCompany = len(companies) > 0
+	if shown.HasKey = !c.session.Role.Allows(domain.OrganizationAdmin); !shown.HasKey {
+		keys, _, err := s.Store.LivingKeys(ctx, c.session.Organization, c.start, domain.KeyID{}, 1)
+		if err != nil {
+			return nil, err
+		}
+		shown.HasKey = len(keys) > 0
+	}
 	return consolePageOf(s.site.Overview(shown))
 }
 

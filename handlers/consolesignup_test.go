@@ -88,7 +88,7 @@ func TestSignUp(t *testing.T) {
 	if p.cookies[addressName] != "" {
 		t.Error("the browser keeps the address")
 	}
-	p.visit("/en/console").says(http.StatusOK, "Ana &amp; Sons", address, "owner", "What to do first")
+	p.visit("/en/console").says(http.StatusOK, "Ana &amp; Sons", address, "owner", "What to do first", "Create a key")
 	p.visit("/en/console/history").says(http.StatusOK, "organization.created", "member.added")
 	p.visit("/en/console/sign-up").leads("/en/console")
 	again.press(link, "name", "Twice").says(http.StatusNotFound, "cannot be used")

@@ -190,6 +190,7 @@ type Overview struct {
 	Records                []Recent
 	Failing                []Webhook
 	HasPasskey, HasCompany bool
+	HasKey                 bool // also where the person may make none
 }
 
 // Recent is a registration.
