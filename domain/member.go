@@ -276,9 +276,10 @@ const MaxMembers = 10_000
 // EmailRule says what ValidEmail wants.
 const EmailRule = "must be an address such as name@example.org"
 
-// ValidEmail reports whether a text is the address of a person, without a name beside it.
+// ValidEmail reports whether a text is the address of a person, without a name beside it. A host is named, not numbered:
+// strangers have mails sent, and not to machines beside this one.
 func ValidEmail(text string) bool {
-	if len(text) > 254 {
+	if len(text) > 254 || strings.ContainsFunc(text, misleading) || strings.Contains(text, "[") {
 		return false
 	}
 	address, err := mail.ParseAddress(text)

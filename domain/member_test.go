@@ -2,6 +2,7 @@ package domain
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -182,6 +183,19 @@ func TestInvitationsOfADay(t *testing.T) {
 		again, _ := NewInviteMember(InviteMember{Origin: w.origin, Email: "one-more@example.com", Role: Viewer}, nil)
 		if code := w.execute(again); code != want {
 			t.Errorf("invited again on day %d: %q, want %q", day, code, want)
+		}
+	}
+}
+
+// What is no address of a person, or shows as another, is refused.
+func TestValidEmail(t *testing.T) {
+	for text, want := range map[string]bool{
+		"ana@example.org": true, "ñ@example.org": true, "Ana <ana@example.org>": false, "ana@example.org\r\nBcc: bob@example.org": false,
+		"a\xff@example.org": false, "\u202egro.elpmaxe@ana": false, "ana\u0085@example.org": false, "ana\u2028@example.org": false,
+		"ana@[127.0.0.1]": false, "ana@[::1]": false, strings.Repeat("a", 250) + "@b.c": true, strings.Repeat("a", 251) + "@b.c": false,
+	} {
+		if ValidEmail(text) != want {
+			t.Errorf("%q: %t", text, !want)
 		}
 	}
 }

@@ -148,8 +148,15 @@ func randomSecret() string {
 // resume finds the session of the request's cookie, or refuses with errSignedOut. The request that it returns carries
 // the session.
 func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
-	c := callOf(r)
-	ctx, session, err := s.sessionOf(r.Context(), r)
+	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
+	if !ok {
+		return r, errSignedOut
+	}
+	c, session := callOf(r), &query.Session{}
+	ctx, err := s.console.sessions.Load(query.WithSession(r.Context(), shard, session), token)
+	if err == nil && s.console.sessions.Token(ctx) == "" {
+		err = errSignedOut
+	}
 	if err != nil {
 		return r, err
 	}
@@ -161,20 +168,6 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 	}
 	c.scope = p.scope
 	return r.WithContext(ctx), roleAllows(session.Role, p.scope)
-}
-
-// sessionOf reads the session of the request's cookie, or refuses with errSignedOut. The context that it returns carries it.
-func (s *server) sessionOf(ctx context.Context, r *http.Request) (context.Context, *query.Session, error) {
-	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
-	if !ok {
-		return ctx, nil, errSignedOut
-	}
-	session := &query.Session{}
-	ctx, err := s.console.sessions.Load(query.WithSession(ctx, shard, session), token)
-	if err == nil && s.console.sessions.Token(ctx) == "" {
-		err = errSignedOut
-	}
-	return ctx, session, err
 }
 
 func accessOf(session *query.Session) domain.Access {

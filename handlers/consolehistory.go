@@ -212,18 +212,22 @@ func (s *server) exportPieces(r *http.Request, config bundle.Config) iter.Seq2[[
 }
 
 // exportedEvents are the next events of an export, none at the end. The session is looked at before, so that the export
-// ends with it; and the last look says that no event, and so no erasure, lies between the last event and its texts.
+// ends with it, and not with its token, which a proof replaces; and the last look says that no event, and so no erasure,
+// lies between the last event and its texts.
 func (s *server) exportedEvents(r *http.Request, last int64) ([]audit.Event, error) {
-	ctx, stop := context.WithTimeout(context.Background(), requestTimeout) // the request's carries the session as it was
+	ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), requestTimeout)
 	defer stop()
-	_, session, err := s.sessionOf(ctx, r)
-	if err == nil {
-		err = roleAllows(session.Role, exportScope)
-	}
-	if err != nil || last >= session.Sequence {
+	session := callOf(r).session
+	if err := s.judgeAgain(r.WithContext(ctx)); err != nil {
 		return nil, err
 	}
-	events, err := s.Store.History(ctx, accessOf(session), last, exportPage)
+	organization, err := s.Store.Organization(ctx, session.Organization)
+	if err != nil || last >= organization.Sequence {
+		return nil, err
+	}
+	access := accessOf(session)
+	access.Sequence = organization.Sequence
+	events, err := s.Store.History(ctx, access, last, exportPage)
 	if err == nil && len(events) == 0 {
 		err = bundle.DamagedError{Sequence: last + 1, Found: "it is missing"}
 	}

@@ -357,6 +357,22 @@ func TestExportEndsWithItsSession(t *testing.T) {
 	}
 }
 
+// A proof meanwhile gives the session another token, and ends no download.
+func TestExportOutlivesAProof(t *testing.T) {
+	s, idp := openToProvider(t, nil)
+	idp.says(map[string]any{"email": s.org.Email, "email_verified": true, "auth_time": s.Now().Unix()})
+	p := s.signedIn(s.org.Email)
+	w := p.export()
+	before := p.cookies[sessionName]
+	p.byProvider("/en/console/prove").leads("/en/console")
+	if p.cookies[sessionName] == before {
+		t.Fatal("the proof has kept the token")
+	}
+	if !w.end() {
+		t.Error("cut off")
+	}
+}
+
 func (s *service) memberCalled(address string) domain.MemberID {
 	s.t.Helper()
 	members, err := s.Store(s.t).Members(s.t.Context(), s.org.ID)

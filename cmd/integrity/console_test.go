@@ -117,13 +117,13 @@ func (p person) ready(form string) {
 // downloads clicks, and returns the file that comes.
 func (p person) downloads(selector string) (path string) {
 	p.T.Helper()
-	directory := p.visit.t.TempDir()
+	directory := p.t.TempDir()
 	profile := browsertest.Call(p.Tab, target.GetTargetInfo, target.GetTargetInfoParams{}).TargetInfo.BrowserContextID
 	browsertest.Call(p.Tab, cdpbrowser.SetDownloadBehavior, cdpbrowser.SetDownloadBehaviorParams{
 		Behavior: cdpbrowser.SetDownloadBehaviorBehaviorAllowAndName, BrowserContextID: profile, DownloadPath: directory,
 	})
 	p.Click(chromedp.CSS(selector))
-	eventually(p.visit.t, "the download has ended", func() error {
+	eventually(p.t, "the download has ended", func() error {
 		all, err := filepath.Glob(filepath.Join(directory, "*"))
 		if err != nil || len(all) != 1 || strings.HasSuffix(all[0], ".crdownload") {
 			return fmt.Errorf("%v: %w", all, err)
@@ -184,7 +184,7 @@ func (p person) reads(selector string, parts ...string) {
 // waits reloads the page until it holds what a selector finds.
 func (p person) waits(selector string) {
 	p.T.Helper()
-	eventually(p.visit.t, selector, func() error {
+	eventually(p.t, selector, func() error {
 		if browsertest.Eval[bool](p.Tab, "document.querySelector("+strconv.Quote(selector)+") !== null") {
 			return nil
 		}

@@ -49,7 +49,7 @@ type consoleFrame struct {
 func (f consoleFrame) Page(path string) string { return Path(f.Language, ConsoleRoot+path) }
 
 // PageName is the name of the page, also where a form on it has a name of its own.
-func (f consoleFrame) PageName() string { return f.Console.Name }
+func (f consoleFrame) PageName() string { return f.Name }
 
 // RecordPath is the page of a record in this language.
 func (f consoleFrame) RecordPath(publicID string) string {

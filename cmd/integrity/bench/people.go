@@ -137,17 +137,9 @@ func (r *run) signIn(ctx context.Context) (*visitors, error) {
 		if _, err := store.AddSignInLink(ctx, query.SignInLink{ID: id, SecretSHA256: secret, Organization: o.id, Member: o.member}, time.Now()); err != nil {
 			return err
 		}
-		answer, err := v.post(ctx, "/console/link/"+code, http.Header{})
-		if err != nil {
-			return err
-		}
-		for _, cookie := range answer.Cookies() {
-			if cookie.Value != "" { // that which is taken away has none
-				v.people[i] = http.Header{"Cookie": {cookie.Name + "=" + cookie.Value}}
-				return nil
-			}
-		}
-		return fmt.Errorf("a link to sign in answered %d, and no session", answer.StatusCode)
+		cookie, err := v.post(ctx, "/console/link/"+code, http.Header{})
+		v.people[i] = http.Header{"Cookie": {cookie}}
+		return err
 	}); err != nil {
 		return nil, err
 	}
@@ -170,23 +162,31 @@ func (v *visitors) each(ctx context.Context, do func(ctx context.Context, i int)
 	return group.Wait()
 }
 
-// post sends an empty form, which leads on.
-func (v *visitors) post(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+// post sends an empty form, which leads on, and returns the cookie that the answer sets: that of a session.
+func (v *visitors) post(ctx context.Context, path string, header http.Header) (cookie string, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+v.client.host+path, http.NoBody)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	r.Header = header.Clone()
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	answer, err := v.client.transport.RoundTrip(r)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer answer.Body.Close()
 	if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusSeeOther {
-		return nil, errors.Join(err, fmt.Errorf("%s answered %d: %.300s", strings.SplitAfter(path, "/link/")[0], answer.StatusCode, text))
+		return "", errors.Join(err, fmt.Errorf("%s answered %d: %.300s", strings.SplitAfter(path, "/link/")[0], answer.StatusCode, text))
 	}
-	return answer, nil
+	for _, c := range answer.Cookies() {
+		if strings.HasSuffix(c.Name, "-session") && c.Value != "" {
+			cookie = c.Name + "=" + c.Value
+		}
+	}
+	if cookie == "" && len(header) == 0 {
+		err = errors.New("a link to sign in was answered without a session")
+	}
+	return cookie, err
 }
 
 // open opens the next page, for the person whose turn it is.
