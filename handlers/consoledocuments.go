@@ -35,9 +35,9 @@ func (s *server) documentsConsole(both func(method, path string, handle handler,
 	both(get, "/documents/versions/{id}/approve", s.stepPage(approveStep), page(domain.ApprovalsWrite, bodyNone))
 	both(post, "/documents/versions/{id}/approve", s.approveByHand, page(domain.ApprovalsWrite, bodyLongForm))
 	both(get, "/documents/versions/{id}/certify", s.proven(s.stepPage(certifyStep)), page(domain.CertificatesWrite, bodyNone))
-	both(post, "/documents/versions/{id}/certify", s.proven(s.certifyByHand), page(domain.CertificatesWrite, bodyForm))
+	both(post, "/documents/versions/{id}/certify", s.certifyByHand, page(domain.CertificatesWrite, bodyForm))
 	both(get, "/documents/certificates/{id}/revoke", s.proven(s.stepPage(revokeStep)), page(domain.CertificatesWrite, bodyNone))
-	both(post, "/documents/certificates/{id}/revoke", s.proven(s.revokeCertificateByHand), page(domain.CertificatesWrite, bodyLongForm))
+	both(post, "/documents/certificates/{id}/revoke", s.revokeCertificateByHand, page(domain.CertificatesWrite, bodyLongForm))
 	both(get, "/documents/certificates/{id}/download", s.download, page(domain.CertificatesRead, bodyNone))
 }
 
@@ -70,7 +70,7 @@ func steps(role domain.Role, v query.ArtifactVersion, later bool) (possible []st
 	return possible
 }
 
-// proven asks for a recent proof first, also before a form is shown, so that nothing is typed in vain.
+// proven asks for a recent proof before a form is shown, so that nothing is typed in vain.
 func (s *server) proven(handle handler) handler {
 	return func(r *http.Request) (any, error) {
 		if err := s.recentlyProved(r); err != nil {
@@ -299,12 +299,18 @@ func (s *server) certifyByHand(r *http.Request) (any, error) {
 	if typed.Organization {
 		fields = append(fields, domain.PublicOrganizationName)
 	}
+	if err := s.recentlyProved(r); err != nil {
+		return s.showStep(r, certifyStep, typed, err)
+	}
 	return s.stepByHand(r, certifyStep, s.issueCertificate, typed, map[string]any{"publicationAuthorized": typed.Consent, "publicFields": fields})
 }
 
 // revokeCertificateByHand revokes a certificate for good.
 func (s *server) revokeCertificateByHand(r *http.Request) (any, error) {
 	typed := web.StepForm{Statement: textOf(form(r), "reason")}
+	if err := s.recentlyProved(r); err != nil {
+		return s.showStep(r, revokeStep, typed, err)
+	}
 	answer, err := s.revokeCertificate(asJSON(r, map[string]any{"reason": typed.Statement}))
 	if err != nil {
 		return s.showStep(r, revokeStep, typed, err)

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -241,11 +242,11 @@ func (s *server) showRevocation(r *http.Request, reason string, refused error) (
 
 // revokeByHand revokes a record for good.
 func (s *server) revokeByHand(r *http.Request) (any, error) {
-	if err := s.recentlyProved(r); err != nil {
-		return nil, err
-	}
 	revoked := domain.Revoke{PublicID: publicID(variable(r, "publicId"))}
 	reason := textOf(form(r), "reason")
+	if err := s.recentlyProved(r); err != nil {
+		return s.showRevocation(r, reason, err)
+	}
 	err := decode(asJSON(r, map[string]any{"reason": reason}), func(o *strictjson.Object) { revoked.Reason = readReason(o) })
 	if err == nil {
 		_, err = s.revokeRecord(r.Context(), callOf(r), revoked)
@@ -266,6 +267,9 @@ func textOf(form url.Values, name string) string {
 func (s *server) problem(r *http.Request, err error) (web.Problem, int, error) {
 	if err == nil {
 		return web.Problem{}, 0, nil
+	}
+	if errors.Is(err, errProofNeeded) {
+		return web.Problem{Prove: s.proofOf(r, r.URL.EscapedPath())}, http.StatusForbidden, nil
 	}
 	refused := refusal(err)
 	unmendable := []domain.Code{domain.NotFound, domain.RecordNotFound, domain.RoleRequired, domain.TemporarilyUnavailable, domain.Internal}

@@ -6,6 +6,7 @@ import "time"
 type Problem struct {
 	Fields map[string]bool // that are wrong
 	Text   string          // what else is
+	Prove  string          // where to prove who the person is first, in a window of its own; empty: no need
 }
 
 // Wrong reports whether a field is.
