@@ -287,7 +287,7 @@ func (s *server) proofOf(r *http.Request, page string) string {
 	return web.Path(language(r), web.ConsoleRoot+"/prove") + "?to=" + url.QueryEscape(page)
 }
 
-var errProofNeeded = errors.New("the last proof of identity is too old")
+var errProofNeeded = domain.Refuse(domain.InvalidState, "The last proof of identity is too old.")
 
 // consoleAnswer turns what only the console refuses into the way on: a page, or for a script the address of one.
 func (s *server) consoleAnswer(r *http.Request, rt route, err error) (response, bool) {
@@ -300,7 +300,7 @@ func (s *server) consoleAnswer(r *http.Request, rt route, err error) (response, 
 		code = domain.InvalidKey
 	case errors.Is(err, errProofNeeded):
 		to, status = s.proofOf(r, s.consolePath(r)), http.StatusForbidden
-		code = domain.InvalidState
+		code = errProofNeeded.Code
 	default:
 		return response{}, false
 	}

@@ -88,7 +88,7 @@ func TestConsoleRecords(t *testing.T) {
 	s.skew.Add(int64(5*time.Minute + time.Second))
 	prove := "/en/console/prove?to=" + url.QueryEscape(page+"/revoke")
 	p.visit(page + "/revoke").leads(prove)
-	p.do(http.MethodPost, page+"/revoke", nil, "Referer", baseURL+page+"/revoke").leads(prove)
+	p.press(page+"/revoke", "reason", "typed in vain").says(http.StatusForbidden, "typed in vain</textarea>", `href="`+prove+`"`)
 	equal(t, "before a proof", s.get(integrity + "/records/" + first).is(http.StatusOK)["status"], "superseded")
 	p.press("/en/console/sign-in", "email", s.org.Email)
 	p.press(s.mailed(), "organization", s.org.ID.String()).leads("/en/console")
