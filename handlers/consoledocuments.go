@@ -52,7 +52,7 @@ const (
 // steps are those that a role may take with a version as it is; later says that a later version has a certificate. What is
 // not among them, the server refuses too.
 func steps(role domain.Role, v query.ArtifactVersion, later bool) (possible []string) {
-	accepted := len(v.Reviews) > 0 && v.Reviews[len(v.Reviews)-1].Outcome == domain.ReviewAccepted
+	accepted := v.LastOutcome != nil && *v.LastOutcome == domain.ReviewAccepted
 	for _, step := range []struct {
 		name     string
 		scope    domain.Scope
@@ -104,7 +104,20 @@ func (s *server) documentsPage(r *http.Request) (any, error) {
 func viewDocumentVersion(v query.ArtifactVersion) web.DocumentVersion {
 	return web.DocumentVersion{
 		ID: v.ID.String(), Document: v.ArtifactID.String(), Number: v.Version, Kind: v.Kind, Title: v.Title, FileName: v.FileName, MediaType: v.MediaType,
-		SHA256: v.SHA256, SizeBytes: v.SizeBytes, State: string(v.State), RegisteredAt: v.RegisteredAt, KeptUntil: v.RetainUntil, ErasedAt: v.ContentErased,
+		SHA256: v.SHA256, SizeBytes: v.SizeBytes, Stage: stageOf(v), RegisteredAt: v.RegisteredAt, KeptUntil: v.RetainUntil, ErasedAt: v.ContentErased,
+	}
+}
+
+// stageOf is how far a version has come, and what became of it: a state, changes_requested, replaced or revoked.
+func stageOf(v query.ArtifactVersion) string {
+	certificate := query.Certificate{RevokedAt: v.RevokedAt, ReplacedBy: v.ReplacedBy}.Status()
+	switch {
+	case certificate != domain.CertificateValid:
+		return string(certificate)
+	case v.State == domain.VersionReviewed && v.LastOutcome != nil && *v.LastOutcome == domain.ReviewRequested:
+		return string(domain.ReviewRequested)
+	default:
+		return string(v.State)
 	}
 }
 
@@ -115,13 +128,13 @@ func (s *server) newDocumentPage(r *http.Request) (any, error) {
 
 // newVersionPage asks for those of a later version, whose title is that of the newest until another is typed.
 func (s *server) newVersionPage(r *http.Request) (any, error) {
-	document, _, err := s.Store.Artifact(r.Context(), callOf(r).access, artifactID(r))
+	versions, at, err := s.Store.ArtifactVersions(r.Context(), callOf(r).access, artifactID(r), domain.ArtifactVersionID{})
 	if err != nil {
 		return nil, err
 	}
+	newest := viewDocumentVersion(versions[at])
 	return consolePageOf(s.site.Upload(web.Upload{
-		Console: s.frameOf(r, "document-version"), To: "/documents/" + document.ID.String() + "/versions", MaxFile: domain.MaxFileBytes, MaxTitle: domain.MaxTitle,
-		Newest: new(viewDocumentVersion(document.ArtifactVersion)),
+		Console: s.frameOf(r, "document-version"), To: "/documents/" + newest.Document + "/versions", MaxFile: domain.MaxFileBytes, MaxTitle: domain.MaxTitle, Newest: &newest,
 	}))
 }
 
@@ -179,12 +192,10 @@ func (s *server) showDocument(r *http.Request, document domain.ArtifactID, versi
 // may do with that.
 func (s *server) documentOf(r *http.Request, name string, document domain.ArtifactID, version domain.ArtifactVersionID) (shown web.DocumentPage, analysis domain.AnalysisID, err error) {
 	ctx, c := r.Context(), callOf(r)
-	_, versions, err := s.Store.Artifact(ctx, c.access, document)
+	versions, at, err := s.Store.ArtifactVersions(ctx, c.access, document, version)
 	if err != nil {
 		return shown, analysis, err
 	}
-	slices.Reverse(versions)
-	at := max(0, slices.IndexFunc(versions, func(v query.ArtifactVersion) bool { return v.ID == version }))
 	said := each(versions[at].Reviews, func(r query.Review) domain.MemberID { return r.Member })
 	if approval := versions[at].Approval; approval != nil {
 		said = append(said, approval.Member)
@@ -193,15 +204,14 @@ func (s *server) documentOf(r *http.Request, name string, document domain.Artifa
 	if err != nil {
 		return shown, analysis, err
 	}
-	later := slices.ContainsFunc(versions[:at], func(v query.ArtifactVersion) bool { return v.Certificate != nil })
+	later := slices.ContainsFunc(versions[:at], func(v query.ArtifactVersion) bool { return v.State == domain.VersionCertified })
 	role := c.session.Role
 	shown = web.DocumentPage{
 		Console: s.frameOf(r, name), MayAdd: role.Allows(domain.ArtifactsWrite) && versions[0].Version < domain.MaxArtifactVersions, Later: later,
-		Versions: each(versions, func(v query.ArtifactVersion) web.DocumentVersion { return viewCertifiedDocument(v, names) }),
-		Steps:    steps(role, versions[at], later), Issuer: s.Installation.Issuer, BaseURL: s.BaseURL,
+		Version: viewCertifiedDocument(versions[at], names), Versions: each(versions, viewDocumentVersion),
+		Steps: steps(role, versions[at], later), Issuer: s.Installation.Issuer, BaseURL: s.BaseURL,
 		MaxFile: domain.MaxFileBytes, MaxManifest: domain.MaxManifestBytes, MaxStatement: domain.MaxStatement, MaxReason: domain.MaxReason,
 	}
-	shown.Version = shown.Versions[at]
 	return shown, versions[at].AnalysisID, nil
 }
 

@@ -96,6 +96,7 @@ func TestConsoleDocuments(t *testing.T) {
 	reviewer.uploads(reviews, word.with(body{"acceptResponsibility": false}), content).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	equal(t, "after a review", reviewer.uploads(reviews, word.with(body{"outcome": "changes_requested"}), content).goesOn(), version)
 	owner.visit(version).says(http.StatusOK, "changes requested", "cannot be approved")
+	owner.visit(documentsPath).says(http.StatusOK, `data-state="changes_requested"`)
 	owner.visit(version + "/approve").leads(version)
 	owner.press(version+"/approve", "statement", "Approved.", "consent", "on").leads(version)
 	reviewer.uploads(reviews, word, content).goesOn()
@@ -165,12 +166,16 @@ func TestConsoleDocuments(t *testing.T) {
 	owner.press(certificate+"/revoke", "reason", "again").leads(version)
 	owner.visit(certificate + "/revoke").leads(version)
 	owner.visit(version).says(http.StatusOK, "certificate revoked")
+	owner.visit(documentsPath).says(http.StatusOK, `data-state="revoked"`)
 	equal(t, "reasons", []int64{s.texts("two\nlines"), s.texts("again")}, []int64{1, 0})
 
 	// A later version, whose title may be another.
 	analyst.visit(documentsPath+"/"+document+"/new").says(http.StatusOK, `value="Contract"`, documentsPath+"/"+document+"/versions")
 	later := analyst.uploads(documentsPath+"/"+document+"/versions", body{"title": "Contract, signed"}, content+"!").goesOn()
 	viewer.visit(documentsPath+"/"+document).says(http.StatusOK, "Contract, signed", version, later, hash(content), hash(content+"!"))
+	if page := viewer.visit(later).says(http.StatusOK, `data-state="revoked"`); contains(page.body, "Read in full.") {
+		t.Error("the page of a version has what was said of another")
+	}
 	if page := viewer.visit(documentsPath).says(http.StatusOK, "Contract, signed"); contains(page.body, "Theirs") {
 		t.Error("another organization's document is listed")
 	}

@@ -33,7 +33,7 @@ var newEvents = regexp.MustCompile(`data-new="([^"]+)"`)
 // follow is the address at which a page of the history asks for what is new.
 func (p *guest) follow(query string) string {
 	p.t.Helper()
-	page := p.visit(historyPage+query).says(http.StatusOK, `id="follow"`, `aria-pressed="false"`)
+	page := p.visit(historyPage+query).says(http.StatusOK, `id="follow"`, `aria-pressed="false"`, `data-following="Following`)
 	return html.UnescapeString(string(newEvents.FindSubmatch(page.body)[1]))
 }
 

@@ -23,11 +23,11 @@ type DocumentVersion struct {
 	Title, FileName, MediaType *string
 	SHA256                     string
 	SizeBytes                  int64
-	State                      string
+	Stage                      string // a state, changes_requested, replaced or revoked
 	RegisteredAt               time.Time
 	KeptUntil, ErasedAt        *time.Time // of the content
 
-	// Of the page of a document only.
+	// Of the version that the page of a document is about.
 
 	Reviews     []Statement // the oldest first
 	Approval    *Statement
@@ -48,18 +48,6 @@ type DocumentCertificate struct {
 	IssuedAt              time.Time
 	RevokedAt, ReplacedAt *time.Time
 	PublicFields          []string
-}
-
-// Stage is how far the version has come, and what became of it: a state, changes_requested, replaced or revoked.
-func (v DocumentVersion) Stage() string {
-	switch {
-	case v.Certificate != nil && v.Certificate.Status != string(domain.CertificateValid):
-		return v.Certificate.Status
-	case v.State == string(domain.VersionReviewed) && len(v.Reviews) > 0 && v.Reviews[len(v.Reviews)-1].Outcome == string(domain.ReviewRequested):
-		return string(domain.ReviewRequested)
-	default:
-		return v.State
-	}
 }
 
 // Documents renders it.

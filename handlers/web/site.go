@@ -85,7 +85,8 @@ func (s *Site) Asset(name string) (Asset, bool) {
 type frame struct {
 	T         map[string]any // its words
 	Title     string
-	Home      string // front page in this language
+	Front     string // front page in this language
+	Home      string // where the mark leads: the front page, or the console to whoever is signed in
 	Guides    string // first page for developers in this language
 	Alternate string // this page in the other language; empty without one
 	Developer bool   // a page for developers, with their style
@@ -98,7 +99,8 @@ type frame struct {
 }
 
 func (s *Site) newFrame(t *texts, language evidence.Language, title, alternate string) frame {
-	f := frame{T: t.words, Title: title, Home: Path(language, ""), Guides: Path(language, DeveloperRoot), Alternate: alternate, Demo: s.Demo}
+	front := Path(language, "")
+	f := frame{T: t.words, Title: title, Front: front, Home: front, Guides: Path(language, DeveloperRoot), Alternate: alternate, Demo: s.Demo}
 	if s.Console {
 		f.Enter = Path(language, ConsoleRoot)
 	}

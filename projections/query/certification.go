@@ -38,6 +38,9 @@ type ArtifactVersion struct {
 	RetainUntil   *time.Time
 	ContentErased *time.Time
 	RegisteredAt  time.Time
+	LastOutcome   *domain.ReviewOutcome // of its reviews
+	RevokedAt     *time.Time            // of its certificate
+	ReplacedBy    *domain.PublicID      // likewise
 
 	// Of the answer about one artifact only.
 
@@ -85,7 +88,7 @@ func (c Certificate) Status() domain.CertificateStatus {
 }
 
 const artifactVersionColumns = `v.version_id, v.artifact_id, v.version, v.kind, t.body, f.body, v.media_type, encode(v.sha256, 'hex'), v.size_bytes, v.state,
-		n.analysis_id, v.retain_until, v.content_erased, v.registered_at`
+		n.analysis_id, v.retain_until, v.content_erased, v.registered_at, w.outcome, c.revoked_at, c.replaced_by`
 
 const artifactVersionOwn = `version_id, artifact_id, organization_id, version, kind, title_id, file_name_id, media_type, sha256, size_bytes, state,
 		retain_until, content_erased, registered_at`
@@ -97,17 +100,20 @@ const versionsOfArtifact = ` FROM (SELECT ` + artifactVersionOwn + ` FROM artifa
 const versionByID = ` FROM (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
 		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v`
 
-const artifactVersionTexts = `
+const artifactVersionRest = `
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.title_id OFFSET 0) t ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.file_name_id OFFSET 0) f ON true
-	LEFT JOIN LATERAL (SELECT analysis_id FROM analyses WHERE shard = $1 AND version_id = v.version_id OFFSET 0) n ON true`
+	LEFT JOIN LATERAL (SELECT analysis_id FROM analyses WHERE shard = $1 AND version_id = v.version_id OFFSET 0) n ON true
+	LEFT JOIN LATERAL (SELECT outcome FROM reviews WHERE shard = $1 AND version_id >= v.version_id AND version_id <= v.version_id
+		ORDER BY version_id DESC, sequence DESC LIMIT 1) w ON true
+	LEFT JOIN LATERAL (SELECT revoked_at, replaced_by FROM certificates WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true`
 
 const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + ` FROM `
 
 const withNewestVersion = `
 	JOIN LATERAL (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
 		WHERE shard = $1 AND artifact_id >= a.artifact_id AND artifact_id <= a.artifact_id AND version = a.latest_version
-		ORDER BY artifact_id, version LIMIT 1) v ON true` + artifactVersionTexts
+		ORDER BY artifact_id, version LIMIT 1) v ON true` + artifactVersionRest
 
 // The page is cut before its versions are looked up.
 const listArtifacts = artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM artifacts
@@ -131,25 +137,36 @@ func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset in
 
 const findArtifact = artifactColumns + `artifacts a` + withNewestVersion + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
 
-const findArtifactVersions = `SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionTexts + `
+const findArtifactVersions = `SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionRest + `
 	WHERE v.organization_id = $2 ORDER BY v.version`
 
-const findReviews = `SELECT r.review_id, r.version_id, r.key, r.member_id, r.outcome, t.body, r.declared_at` + versionsOfArtifact + `
+// What was declared of versions: of all of an artifact, or of one.
+const (
+	reviewColumns = `SELECT r.review_id, r.version_id, r.key, r.member_id, r.outcome, t.body, r.declared_at`
+	withReviews   = `
 	JOIN LATERAL (SELECT review_id, version_id, key, member_id, outcome, statement_id, declared_at, sequence FROM reviews
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) r ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = r.statement_id OFFSET 0) t ON true
 	WHERE v.organization_id = $2 ORDER BY r.sequence`
+	findReviews          = reviewColumns + versionsOfArtifact + withReviews
+	findReviewsOfVersion = reviewColumns + versionByID + withReviews
 
-const findApprovals = `SELECT p.approval_id, p.version_id, p.key, p.member_id, t.body, p.approved_at` + versionsOfArtifact + `
+	approvalColumns = `SELECT p.approval_id, p.version_id, p.key, p.member_id, t.body, p.approved_at`
+	withApprovals   = `
 	JOIN LATERAL (SELECT approval_id, version_id, key, member_id, statement_id, approved_at FROM approvals
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) p ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = p.statement_id OFFSET 0) t ON true
 	WHERE v.organization_id = $2`
+	findApprovals         = approvalColumns + versionsOfArtifact + withApprovals
+	findApprovalOfVersion = approvalColumns + versionByID + withApprovals
 
-const findCertificates = certificateColumns + versionsOfArtifact + `
+	withCertificates = `
 	JOIN LATERAL (SELECT public_id, version_id, artifact_id, public_fields, issued_at, revoked_at, replaced_at, replaced_by FROM certificates
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true
 	WHERE v.organization_id = $2`
+	findCertificates         = certificateColumns + versionsOfArtifact + withCertificates
+	findCertificateOfVersion = certificateColumns + versionByID + withCertificates
+)
 
 // Artifact reads an artifact with all its versions, oldest first. The versions are read after the artifact, so they may
 // be newer, never older.
@@ -162,22 +179,49 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 		if versions, err = statement.All(ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, args...); err != nil {
 			return nil, err
 		}
-		known := map[domain.ArtifactVersionID]*ArtifactVersion{}
-		for i := range versions {
-			known[versions[i].ID] = &versions[i]
-		}
-		// What belongs to a version that is newer than those that were read is left out.
-		of := func(id domain.ArtifactVersionID) *ArtifactVersion { return cmp.Or(known[id], &ArtifactVersion{}) }
-		err = each(ctx, from, findReviews, args, func(r Review) { v := of(r.VersionID); v.Reviews = append(v.Reviews, r) })
-		if err == nil {
-			err = each(ctx, from, findApprovals, args, func(p Approval) { of(p.VersionID).Approval = &p })
-		}
-		if err == nil {
-			err = each(ctx, from, findCertificates, args, func(c Certificate) { of(c.VersionID).Certificate = &c })
-		}
-		return versions, err
+		return versions, declared(ctx, from, versions, args, findReviews, findApprovals, findCertificates)
 	})
 	return artifact, versions, err
+}
+
+// ArtifactVersions reads the versions of an artifact, the highest first, and what was declared of one of them, or of the
+// highest where the id is zero: all that was declared of all of them may have hundreds of megabytes. at is where that one
+// stands.
+func (s *Store) ArtifactVersions(ctx context.Context, a domain.Access, id domain.ArtifactID, one domain.ArtifactVersionID) (versions []ArtifactVersion, at int, err error) {
+	versions, err = read(ctx, s, a, newEnough(a), func(from source) ([]ArtifactVersion, error) {
+		versions, err := statement.All(ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, a.Organization.Shard(), a.Organization, id)
+		if err != nil {
+			return nil, err
+		}
+		slices.Reverse(versions)
+		if !one.IsZero() {
+			at = slices.IndexFunc(versions, func(v ArtifactVersion) bool { return v.ID == one })
+		}
+		if len(versions) == 0 || at < 0 {
+			return nil, domain.ErrUnknownArtifact
+		}
+		args := []any{a.Organization.Shard(), a.Organization, versions[at].ID}
+		return versions, declared(ctx, from, versions[at:at+1], args, findReviewsOfVersion, findApprovalOfVersion, findCertificateOfVersion)
+	})
+	return versions, at, err
+}
+
+// declared adds to versions what was declared of them. What belongs to a version that is newer than those that were read
+// is left out.
+func declared(ctx context.Context, from source, versions []ArtifactVersion, args []any, reviews, approvals, certificates string) error {
+	known := map[domain.ArtifactVersionID]*ArtifactVersion{}
+	for i := range versions {
+		known[versions[i].ID] = &versions[i]
+	}
+	of := func(id domain.ArtifactVersionID) *ArtifactVersion { return cmp.Or(known[id], &ArtifactVersion{}) }
+	err := each(ctx, from, reviews, args, func(r Review) { v := of(r.VersionID); v.Reviews = append(v.Reviews, r) })
+	if err == nil {
+		err = each(ctx, from, approvals, args, func(p Approval) { of(p.VersionID).Approval = &p })
+	}
+	if err == nil {
+		err = each(ctx, from, certificates, args, func(c Certificate) { of(c.VersionID).Certificate = &c })
+	}
+	return err
 }
 
 func each[R any](ctx context.Context, from source, query string, args []any, add func(R)) error {
@@ -195,7 +239,7 @@ func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.Ar
 	return err
 }
 
-const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + artifactVersionTexts + `
+const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + artifactVersionRest + `
 	WHERE v.organization_id = $2`
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.

@@ -28,7 +28,7 @@ func TestReadsAreRoutedToOneNode(t *testing.T) {
 		"month": loadMonth(domain.Access{}), "contributors": loadContributors(domain.Access{}), "entries": loadUsageEntries,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamEvents,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
-		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,
+		"certificates": findCertificates, "reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion, "certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "forget": forgetAnswers,
 		"sources": sourcesOf, "referenced": referenced, "webhooks": findWebhooks, "authorized_companies": findAuthorized, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
 		"access": findKeys, "linked": findLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,

@@ -169,13 +169,14 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		return access, err
 	}
 	for _, k := range []struct {
+		name   string
 		to     *string
 		scopes []domain.Scope
 	}{
-		{&access.Keys.Worker, []domain.Scope{domain.IntegrityWrite, domain.IntegrityRead}},
-		{&access.Keys.Admin, domain.Scopes()},
+		{"demo", &access.Keys.Worker, []domain.Scope{domain.IntegrityWrite, domain.IntegrityRead}},
+		{"demo admin", &access.Keys.Admin, domain.Scopes()},
 	} {
-		key, text := domain.NewCreateKey(domain.CreateKey{Origin: origin, Email: Email, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime}, s.Now())
+		key, text := domain.NewCreateKey(domain.CreateKey{Origin: origin, Email: Email, Name: k.name, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime}, s.Now())
 		if err := s.Ledger.Do(ctx, key); err != nil {
 			return access, err
 		}

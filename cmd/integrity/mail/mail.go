@@ -129,23 +129,26 @@ var texts string
 
 var templates = sync.OnceValue(func() *template.Template { return template.Must(template.New("").Parse(texts)) })
 
+// readable is a time as people read it, to the minute: a deadline is never shown later than it is.
+func readable(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+
 // mailText writes a mail of texts.txt.
 func mailText(m queue.Mail, baseURL string) (subject, body string) {
-	name, data := "disabled", map[string]any{"Organization": m.Organization, "At": evidence.FormatTime(m.At), "BaseURL": baseURL}
+	name, data := "disabled", map[string]any{"Organization": m.Organization, "At": readable(m.At), "BaseURL": baseURL}
 	switch l, q, i := m.SignIn, m.Quota, m.Invitation; {
 	case l != nil:
-		name, data["URL"], data["Until"] = "sign-in", l.URL, evidence.FormatTime(l.Until)
+		name, data["URL"], data["Until"] = "sign-in", l.URL, readable(l.Until)
 		if l.Newcomer {
 			name = "sign-up"
 		}
 	case i != nil:
-		name, data["Role"], data["Until"] = "invitation", i.Role, evidence.FormatTime(i.ExpiresAt)
+		name, data["Role"], data["Until"] = "invitation", i.Role, readable(i.ExpiresAt)
 		data["ES"], data["EN"] = i.URL[evidence.Spanish], i.URL[evidence.English]
 	case q != nil:
 		name = "quota"
 		maps.Copy(data, map[string]any{
 			"Allowance": q.Allowance.String(), "Percent": q.Percent, "Period": q.Period, "Used": q.Used, "Limit": q.Limit,
-			"Resets": evidence.FormatTime(q.Period.End()),
+			"Resets": readable(q.Period.End()),
 		})
 	default:
 		data["WebhookID"], data["Gone"] = m.Webhook.WebhookID, m.Webhook.Reason == domain.DisabledGone

@@ -58,7 +58,7 @@ func TestMailServers(t *testing.T) {
 			text := strings.ReplaceAll(box.Mails[0], "=\r\n", "") // quoted-printable
 			for _, part := range []string{
 				"ana@example.org\n", "From: \"Ledger\" <ledger@example.org>", "To: <ana@example.org>", "95 % of the new versions of 2026-11",
-				"Auto-Submitted: auto-generated", "96 of 100", "2026-12-01T00:00:00Z", "<evt_01jd7z0000000000000000000a.",
+				"Auto-Submitted: auto-generated", "96 of 100", "2026-12-01 00:00 UTC", "<evt_01jd7z0000000000000000000a.",
 			} {
 				if !strings.Contains(text, part) {
 					t.Errorf("the mail lacks %q:\n%s", part, text)
@@ -113,7 +113,7 @@ func TestTextOfADisabledDestination(t *testing.T) {
 		m := testMail("a@example.org")
 		m.Quota, m.Webhook = nil, &domain.WebhookDisabledBody{WebhookID: id, Reason: reason}
 		subject, body := mailText(m, "https://ledger.example")
-		for _, part := range []string{words, id.String(), `"enabled": true`, "2026-11-20T10:00:00Z", "El destino de webhook", "https://ledger.example"} {
+		for _, part := range []string{words, id.String(), `"enabled": true`, "2026-11-20 10:00 UTC", "El destino de webhook", "https://ledger.example"} {
 			if !strings.Contains(body, part) || !strings.Contains(subject, id.String()) {
 				t.Errorf("%s: without %q: %s\n%s", reason, part, subject, body)
 			}
@@ -125,7 +125,7 @@ func TestTextOfASignInLink(t *testing.T) {
 	m := testMail("a@example.org")
 	m.Quota, m.SignIn = nil, &queue.SignIn{URL: "https://ledger.example/en/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC)}
 	subject, body := mailText(m, "https://ledger.example")
-	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20T10:15:00Z", "nobody has signed in", "nadie ha entrado"} {
+	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nobody has signed in", "nadie ha entrado"} {
 		if !strings.Contains(body, part) || strings.Contains(subject, m.SignIn.URL) {
 			t.Errorf("without %q: %s\n%s", part, subject, body)
 		}
@@ -137,7 +137,7 @@ func TestTextOfASignUpLink(t *testing.T) {
 	m := testMail("a@example.org")
 	m.Quota, m.SignIn = nil, &queue.SignIn{URL: "https://ledger.example/console/link/is_x", Until: time.Date(2026, 11, 20, 10, 15, 0, 0, time.UTC), Newcomer: true}
 	subject, body := mailText(m, "https://ledger.example")
-	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20T10:15:00Z", "nothing was made", "no se ha creado nada"} {
+	for _, part := range []string{"\n" + m.SignIn.URL + "\n", "2026-11-20 10:15 UTC", "nothing was made", "no se ha creado nada"} {
 		if !strings.Contains(body, part) || !strings.Contains(subject, "sign up") {
 			t.Errorf("without %q: %s\n%s", part, subject, body)
 		}
@@ -164,7 +164,7 @@ func TestTextOfAnInvitation(t *testing.T) {
 	}}
 	subject, body := mailText(m, "https://ledger.example")
 	for _, part := range []string{
-		"as reviewer", "el rol reviewer", "https://ledger.example/en/console/invitation/in_code\n", "https://ledger.example/console/invitation/in_code\n", "2026-11-27T10:00:00Z",
+		"as reviewer", "el rol reviewer", "https://ledger.example/en/console/invitation/in_code\n", "https://ledger.example/console/invitation/in_code\n", "2026-11-27 10:00 UTC",
 	} {
 		if !strings.Contains(body, part) || strings.Contains(subject, "in_code") {
 			t.Errorf("without %q: %s\n%s", part, subject, body)

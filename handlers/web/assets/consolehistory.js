@@ -73,7 +73,7 @@ const follow = () => {
         from.searchParams.set("after", data.after);
         add(data.rows, data.older);
       } else if (said.textContent === said.dataset.late) {
-        said.textContent = said.dataset.on;
+        said.textContent = said.dataset.following;
       }
     } catch {
       if (signal.aborted) {
@@ -87,12 +87,12 @@ const follow = () => {
   button.addEventListener("click", () => {
     if (followed()) {
       stop();
-      said.textContent = said.dataset.off;
+      said.textContent = said.dataset.stopped;
       return;
     }
     button.setAttribute("aria-pressed", "true");
     show("[data-ended]", false);
-    said.textContent = said.dataset.on;
+    said.textContent = said.dataset.following;
     ask();
   });
 
