@@ -50,7 +50,7 @@ func archived(t *testing.T) []byte {
 	return made.Bytes()
 }
 
-// nothing is a zip file whose manifest has segments that are none: of these the first alone is looked at.
+// nothing is a zip file with a manifest of empty segments: the first is looked at, and no other.
 func nothing(t *testing.T) []byte {
 	t.Helper()
 	var made bytes.Buffer
