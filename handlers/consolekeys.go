@@ -354,5 +354,5 @@ func (s *server) revokeKeyPage(r *http.Request) (any, error) {
 
 func (s *server) revokeKeyByForm(r *http.Request) (any, error) {
 	command := &domain.RevokeKey{Origin: origin(r), Key: keyID(r)}
-	return s.done(r.Context(), command, func() any { return onward(r, "/keys") })
+	return s.done(r.Context(), command, func() any { return onward(r, "/keys/"+command.Key.String()) })
 }

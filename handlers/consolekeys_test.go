@@ -88,7 +88,8 @@ func TestConsoleKeys(t *testing.T) {
 	}
 
 	p.visit(own+"/revoke").says(http.StatusOK, "401", "cannot be undone", "other")
-	p.press(own + "/revoke").leads(page)
+	p.press(own + "/revoke").leads(own)
+	p.visit(own).says(http.StatusOK, "revoked")
 	s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	if a := p.visit(page); contains(a.body, id.String()) || !contains(a.body, "other") {
 		t.Errorf("the keys that work: %s", a.body)

@@ -53,10 +53,18 @@ type Manifest struct {
 	Texts        bool                  `json:"texts"`    // whether erasable texts are in it
 	Events       int64                 `json:"events"`   // the last sequence
 	// HistorySHA256 is audit.Head after the last event, lower-case hexadecimal.
-	HistorySHA256 string    `json:"historySha256"`
-	TrustedKeys   File      `json:"trustedKeys"`
-	Checkpoint    *File     `json:"checkpoint"` // null where the ledger had none
-	Segments      []Segment `json:"segments"`
+	HistorySHA256 string   `json:"historySha256"`
+	TrustedKeys   File     `json:"trustedKeys"`
+	Checkpoint    *File    `json:"checkpoint"` // null where the ledger had none
+	Segments      segments `json:"segments"`
+}
+
+type segments []Segment
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *segments) UnmarshalJSON(raw []byte) (err error) {
+	*l, err = readEach(raw, func(s Segment) bool { return s.File.File != "" && s.SHA256 != "" && s.HistorySHA256 != "" })
+	return err
 }
 
 // File is a file of a bundle. Its name is relative, with slashes.
@@ -189,28 +197,34 @@ type LineText struct {
 	Body *string       `json:"body"`
 }
 
-// lineTexts are read one by one, so that short nonsense, of which a line has room for millions, takes no memory.
 type lineTexts []LineText
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (l *lineTexts) UnmarshalJSON(raw []byte) error {
+func (l *lineTexts) UnmarshalJSON(raw []byte) (err error) {
+	*l, err = readEach(raw, func(t LineText) bool { return !t.ID.IsZero() })
+	return err
+}
+
+// readEach reads an array element by element, up to the first that is not whole: of short nonsense a file has room for
+// millions, which would take far more memory than the file.
+func readEach[E any](raw []byte, whole func(E) bool) (list []E, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.DisallowUnknownFields()
 	if open, err := decoder.Token(); err != nil || open != json.Delim('[') {
-		return errors.New("texts must be an array")
+		return nil, errors.New("must be an array")
 	}
-	*l = lineTexts{}
+	list = []E{}
 	for decoder.More() {
-		var t LineText
-		if err := decoder.Decode(&t); err != nil {
-			return fmt.Errorf("texts: %w", err)
+		var e E
+		if err := decoder.Decode(&e); err != nil {
+			return nil, fmt.Errorf("element %d: %w", len(list), err)
 		}
-		if t.ID.IsZero() {
-			return errors.New("texts must have an id")
+		if !whole(e) {
+			return nil, fmt.Errorf("element %d is not whole", len(list))
 		}
-		*l = append(*l, t)
+		list = append(list, e)
 	}
-	return nil
+	return list, nil
 }
 
 // line writes an event, with the line feed.

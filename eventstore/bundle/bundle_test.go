@@ -3,6 +3,7 @@ package bundle
 import (
 	"archive/zip"
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +31,7 @@ func TestLineWithMore(t *testing.T) {
 		strings.TrimSuffix(good, "\n") + "{}\n":                  "more than one value",
 		strings.TrimSuffix(good, "\n") + " \x00\n":               "more than one value",
 		strings.Replace(good, `"texts":[]`, `"texts":1`, 1):      "must be an array",
-		strings.Replace(good, `"texts":[]`, `"texts":[{},1]`, 1): "must have an id", // the rest is not looked at
+		strings.Replace(good, `"texts":[]`, `"texts":[{},1]`, 1): "element 0 is not whole", // the rest is not looked at
 	} {
 		if read := readLine([]byte(more), e.Organization, 7); !strings.Contains(read.Fault, fault) || read.Hash != [32]byte{} || read.Sequence != 7 {
 			t.Errorf("%s: %+v", more, read)
@@ -44,6 +45,21 @@ func archived(t *testing.T) []byte {
 	var made bytes.Buffer
 	organization := domain.OrganizationID{1}
 	if _, err := NewArchive(&made, Config{Organization: organization, Issuer: "https://ledger.example", Texts: true, TrustedKeys: []byte("{}"), Now: "2026-11-01T10:00:00Z"}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return made.Bytes()
+}
+
+// nothing is a zip file with a manifest of empty segments: the first is looked at, and no other.
+func nothing(t *testing.T) []byte {
+	t.Helper()
+	var made bytes.Buffer
+	w := zip.NewWriter(&made)
+	file, err := w.Create(ManifestFile)
+	if err == nil {
+		_, err = file.Write([]byte(`{"segments":[{},1]}`))
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return made.Bytes()
@@ -72,7 +88,8 @@ func TestArchive(t *testing.T) {
 		wrong   string
 	}{
 		"whole": {whole, ""}, "cut off": {whole[:len(whole)-30], "not a valid zip file"}, "a name twice": {twice.Bytes(), "duplicate entries"},
-		"no zip file": {[]byte("{}"), "not a valid zip file"},
+		"segments of nothing": {nothing(t), "element 0 is not whole"},
+		"no zip file":         {[]byte("{}"), "not a valid zip file"},
 	} {
 		path := filepath.Join(t.TempDir(), "bundle.zip")
 		if err := os.WriteFile(path, c.archive, 0o600); err != nil {

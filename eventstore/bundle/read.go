@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 
 	"integrityledger/domain"
@@ -117,9 +116,12 @@ func (b *Bundle) foreign() (found []audit.Finding, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
+	named := map[string]bool{}
+	for _, s := range b.Segments {
+		named[s.File.File] = true
+	}
 	for _, entry := range entries {
-		name := eventsDir + "/" + entry.Name()
-		if strings.HasSuffix(name, ".ndjson") && !slices.ContainsFunc(b.Segments, func(s Segment) bool { return s.File.File == name }) {
+		if name := eventsDir + "/" + entry.Name(); strings.HasSuffix(name, ".ndjson") && !named[name] {
 			found = append(found, audit.Finding{Check: audit.CheckFile, Place: name, Expected: "no events that the manifest does not name", Found: "such a file"})
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -73,7 +72,7 @@ const MaxInvitations = 20
 type invitedAddresses struct {
 	mu     sync.Mutex
 	day    time.Time
-	counts *simplelru.LRU[[32]byte, int] // by domain.EmailSHA256
+	counts map[[32]byte]int // by domain.EmailSHA256: as many as mails were sent, at most
 }
 
 var errInvitedOften = errors.New("its address was mailed as many invitations as in a day it may")
@@ -83,15 +82,15 @@ func (i *invitedAddresses) count(address string, n int, now time.Time) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if day := now.UTC().Truncate(24 * time.Hour); i.counts == nil || !day.Equal(i.day) {
-		i.day = day
-		i.counts, _ = simplelru.NewLRU[[32]byte, int](100_000, nil) // fails for a size below 1 only
+		i.day, i.counts = day, map[[32]byte]int{}
 	}
 	email := domain.EmailSHA256(address)
-	had, _ := i.counts.Get(email)
-	if had >= MaxInvitations {
+	if i.counts[email] >= MaxInvitations {
 		return errInvitedOften
 	}
-	i.counts.Add(email, had+n)
+	if n > 0 {
+		i.counts[email] += n
+	}
 	return nil
 }
 
