@@ -365,6 +365,19 @@ func onward(r *http.Request, path string, cookies ...string) response {
 	return resp
 }
 
+// saying adds to the path of a page what it says once, by a name that its template knows.
+func saying(path, name string) string {
+	path, part, found := strings.Cut(path, "#")
+	mark := "?"
+	if strings.Contains(path, "?") {
+		mark = "&"
+	}
+	if path += mark + "said=" + name; found {
+		path += "#" + part
+	}
+	return path
+}
+
 // form reads the body of a form.
 func form(r *http.Request) url.Values {
 	values, err := url.ParseQuery(string(callOf(r).body))
@@ -377,7 +390,7 @@ func form(r *http.Request) url.Values {
 // frameOf is what every page of the console shows of the person.
 func (s *server) frameOf(r *http.Request, name string) web.Console {
 	path, _ := strings.CutPrefix(r.URL.EscapedPath(), "/en")
-	shown := web.Console{Language: language(r), Name: name, Path: path, Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp(), Provider: s.provider()}
+	shown := web.Console{Language: language(r), Name: name, Path: path, Said: r.URL.Query().Get("said"), Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp(), Provider: s.provider()}
 	if session := callOf(r).session; session != nil {
 		shown.Email, shown.Organization, shown.Role = session.Email, session.OrganizationName, session.Role
 	}

@@ -138,7 +138,7 @@ func (s *server) createCompanyByForm(r *http.Request) (any, error) {
 	case command.Replayed:
 		return refuse("Exists")
 	}
-	return onward(r, "/companies"), nil
+	return onward(r, saying("/companies", "company")), nil
 }
 
 // confirmCompanyStatus says what closing or opening a company does, before it is done.
@@ -189,5 +189,5 @@ func (s *server) saveAccess(r *http.Request) (any, error) {
 		return nil, err
 	}
 	after, key := placeOf(r)
-	return redirect(companiesAt(r, "/companies", after, key) + "#access"), nil
+	return redirect(saying(companiesAt(r, "/companies", after, key)+"#access", "access")), nil
 }

@@ -33,7 +33,14 @@ func TestConsoleCompanies(t *testing.T) {
 	s := openConsole(t)
 	p, viewer := s.signedIn(s.org.Email), s.as(domain.Viewer)
 	const page = "/en/console/companies"
-	p.press(page, "reference", "company-2").leads(page)
+	p.press(page, "reference", "company-2").leads(page + "?said=company")
+	p.visit(page+"?said=company").says(http.StatusOK, "The company was created", `data-done`, `"/en/console/keys/new"`)
+	p.visit("/console/companies?said=access").says(http.StatusOK, "Los permisos se han guardado")
+	for _, none := range []string{"", "?said=", "?said=%3Cb%3E", "?said=passkey", "?said=Titles"} {
+		if shown := p.visit(page + none).says(http.StatusOK); contains(shown.body, "data-done") || contains(shown.body, "<b>") {
+			t.Errorf("%s says that something was done", none)
+		}
+	}
 	for typed, rule := range map[string]string{"": "Enter 1 to 128", "a/b": "Enter 1 to 128", "company-2": "already", domain.TestCompany: "test deliveries"} {
 		p.press(page, "reference", typed).says(http.StatusUnprocessableEntity, rule, `value="`+typed+`"`, `role="alert"`)
 	}
@@ -66,8 +73,8 @@ func TestConsoleCompanies(t *testing.T) {
 	p.visit(page).says(http.StatusOK, `name="was" value="0.0"`, `name="cell" value="0.0" checked`, `name="cell" value="1.0" aria`)
 	s.Grant(t, s.org, key, second().ID, true)
 	before := len(s.Events(t, s.org.ID.Shard()))
-	p.sendForm(page+"/access", "company", first.ID.String(), "key", key.String(), "was", "0.0", "cell", "0.0").leads(page + "#access")
-	p.sendForm(page+"/access?after=company-0", "company", first.ID.String(), "company", second().ID.String(), "key", key.String(), "was", "0.0").leads(page + "?after=company-0#access")
+	p.sendForm(page+"/access", "company", first.ID.String(), "key", key.String(), "was", "0.0", "cell", "0.0").leads(page + "?said=access#access")
+	p.sendForm(page+"/access?after=company-0", "company", first.ID.String(), "company", second().ID.String(), "key", key.String(), "was", "0.0").leads(page + "?after=company-0&said=access#access")
 	events := s.Events(t, s.org.ID.Shard())[before:]
 	if len(events) != 1 || events[0].Type != domain.CompanyAccessChanged || events[0].Company != first.ID || events[0].Actor != s.org.Key.Member.String() {
 		t.Errorf("events %+v", events)

@@ -146,12 +146,35 @@ func (s *server) newKey(r *http.Request) (web.NewKey, error) {
 		Companies: each(companies, func(c domain.Company) web.Choosable { return web.Choosable{Name: c.Reference} }),
 		Least:     day(c.start), Most: lastDay(c.start.Add(domain.MaxKeyLifetime)),
 	}
-	for _, scope := range domain.Scopes() {
-		if c.session.Role.Allows(scope) {
-			shown.Scopes = append(shown.Scopes, web.Choosable{Name: string(scope)})
+	for _, g := range scopeGroups() {
+		group := web.ScopeGroup{Name: g.name}
+		for _, scope := range g.scopes {
+			if c.session.Role.Allows(scope) {
+				group.Scopes = append(group.Scopes, web.Choosable{Name: string(scope)})
+			}
+		}
+		if len(group.Scopes) > 0 {
+			shown.Scopes = append(shown.Scopes, group)
 		}
 	}
 	return shown, err
+}
+
+type scopeGroup struct {
+	name   string
+	scopes []domain.Scope
+}
+
+// scopeGroups are all scopes as the form of a key offers them: those that most keys need first.
+func scopeGroups() []scopeGroup {
+	return []scopeGroup{
+		{"Registering", []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke}},
+		{"Certification", []domain.Scope{
+			domain.VerifyRead, domain.ArtifactsRead, domain.ArtifactsWrite, domain.AnalysesRead, domain.ReviewsWrite, domain.ApprovalsWrite, domain.CertificatesRead,
+			domain.CertificatesWrite,
+		}},
+		{"Administration", []domain.Scope{domain.AuditRead, domain.MetricsRead, domain.IntegrityAdmin, domain.OrganizationAdmin}},
+	}
 }
 
 // day is a date as forms have it, in UTC.
@@ -235,8 +258,10 @@ func (s *server) createKeyByForm(r *http.Request) (any, error) {
 	f := form(r)
 	shown.Wrong, shown.Name, shown.Source, shown.Networks = wrong, f.Get("name"), f.Get("source"), f.Get("networks")
 	shown.Step, shown.Ends = f.Get("maxVersionStep"), f.Get("expiresAt")
-	for i := range shown.Scopes {
-		shown.Scopes[i].Chosen = slices.Contains(f["scopes"], shown.Scopes[i].Name)
+	for _, group := range shown.Scopes {
+		for i, scope := range group.Scopes {
+			group.Scopes[i].Chosen = slices.Contains(f["scopes"], scope.Name)
+		}
 	}
 	for i := range shown.Companies {
 		shown.Companies[i].Chosen = slices.Contains(create.Companies, shown.Companies[i].Name)
@@ -263,7 +288,7 @@ func (s *server) changedKey(r *http.Request, command *domain.ChangeKey, wrong bo
 	fields := map[string]bool{field: wrong}
 	if !wrong {
 		if err := s.execute(r.Context(), command); err == nil {
-			return onward(r, "/keys/"+key.ID), nil
+			return onward(r, saying("/keys/"+key.ID, "key-"+field)), nil
 		} else if fields = fieldsOf(err); fields == nil {
 			return nil, err
 		}
@@ -354,5 +379,5 @@ func (s *server) revokeKeyPage(r *http.Request) (any, error) {
 
 func (s *server) revokeKeyByForm(r *http.Request) (any, error) {
 	command := &domain.RevokeKey{Origin: origin(r), Key: keyID(r)}
-	return s.done(r.Context(), command, func() any { return onward(r, "/keys/"+command.Key.String()) })
+	return s.done(r.Context(), command, func() any { return onward(r, saying("/keys/"+command.Key.String(), "key-revoked")) })
 }

@@ -28,6 +28,20 @@ func TestConsoleKeys(t *testing.T) {
 	p.visit("/console/keys").says(http.StatusOK, "Claves", "activa")
 	p.visit(page+"/new").says(http.StatusOK, "organization:admin", "reserves links", `value="company-1"`)
 
+	// Every scope is offered once, those for registering first.
+	form := string(p.visit(page + "/new").body)
+	var offered []string
+	for _, found := range regexp.MustCompile(`name="scopes" value="([^"]+)"`).FindAllStringSubmatch(form, -1) {
+		offered = append(offered, found[1])
+	}
+	var all []string
+	for _, scope := range domain.Scopes() {
+		all = append(all, string(scope))
+	}
+	if slices.Sort(all); !slices.Equal(slices.Sorted(slices.Values(offered)), all) || offered[0] != "integrity:read" || offered[1] != "integrity:write" {
+		t.Errorf("offered are %v", offered)
+	}
+
 	// What is wrong is said beside its field, and what was typed stays.
 	shown := p.sendForm(page+"/new", "name", "worker", "scopes", "integrity:read", "companies", "company-1", "networks", "here", "maxVersionStep", "0", "expiresAt", "2020-01-01").
 		says(http.StatusUnprocessableEntity, `id="networks-error"`, `value="worker"`, `value="integrity:read" checked`, `value="company-1" checked`, ">here<", `value="2020-01-01"`)
@@ -69,11 +83,11 @@ func TestConsoleKeys(t *testing.T) {
 	}
 
 	// Another name, and an earlier end; never a later one.
-	p.press(own+"/rename", "name", "other").leads(own)
+	p.press(own+"/rename", "name", "other").leads(own + "?said=key-name")
 	p.press(own+"/rename", "name", " ").says(http.StatusUnprocessableEntity, `id="name-error"`)
 	p.press(own+"/end", "expiresAt", s.Now().AddDate(0, 3, 0).UTC().Format(time.DateOnly)).says(http.StatusUnprocessableEntity, `id="expiresAt-error"`)
 	p.press(own+"/end", "expiresAt", "").says(http.StatusUnprocessableEntity, `id="expiresAt-error"`)
-	p.press(own+"/end", "expiresAt", s.Now().AddDate(0, 0, 7).UTC().Format(time.DateOnly)).leads(own)
+	p.press(own+"/end", "expiresAt", s.Now().AddDate(0, 0, 7).UTC().Format(time.DateOnly)).leads(own + "?said=key-expiresAt")
 	p.visit(own).says(http.StatusOK, "other", "ends soon", "127.0.0.1/32", "billing", s.org.Email)
 
 	// The successor has what the former key had; that one goes on for the overlap.
@@ -88,8 +102,8 @@ func TestConsoleKeys(t *testing.T) {
 	}
 
 	p.visit(own+"/revoke").says(http.StatusOK, "401", "cannot be undone", "other")
-	p.press(own + "/revoke").leads(own)
-	p.visit(own).says(http.StatusOK, "revoked")
+	p.press(own + "/revoke").leads(own + "?said=key-revoked")
+	p.visit(own+"?said=key-revoked").says(http.StatusOK, "The key was revoked")
 	s.send(http.MethodGet, integrity+"/changes?companyReference=company-1", text, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	if a := p.visit(page); contains(a.body, id.String()) || !contains(a.body, "other") {
 		t.Errorf("the keys that work: %s", a.body)

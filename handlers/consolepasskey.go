@@ -295,7 +295,7 @@ func (s *server) addPasskey(r *http.Request) (any, error) {
 	if _, err := s.Store.UsePasskey(r.Context(), command.Outcome, int64(made.Authenticator.SignCount), s.Now()); err != nil {
 		return nil, err
 	}
-	resp := s.toScript(http.StatusOK, web.Path(language(r), web.ConsoleRoot+"/security"))
+	resp := s.toScript(http.StatusOK, web.Path(language(r), web.ConsoleRoot+saying("/security", "passkey")))
 	resp.header = http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, "", 0)}}
 	return resp, nil
 }

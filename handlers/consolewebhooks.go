@@ -24,6 +24,9 @@ func (s *server) webhooksConsole(both func(method, path string, handle handler, 
 	both(get, "/webhooks/new", s.newWebhookPage, see)
 	both(get, "/webhooks/{webhookId}", s.webhookPage, see)
 	both(post, "/webhooks/{webhookId}", s.changeWebhook, act)
+	polled := see
+	polled.answer, polled.unattended = inEnvelope, true
+	both(get, "/webhooks/{webhookId}/deliveries", s.deliveriesNow, polled)
 	both(post, "/webhooks/{webhookId}/companies", s.authorizeWebhook, act)
 	both(post, "/webhooks/{webhookId}/enabled", s.enableWebhook, act)
 	both(get, "/webhooks/{webhookId}/rotate", s.confirmation("webhook-rotate"), see)
@@ -103,12 +106,18 @@ func (s *server) showNewWebhook(r *http.Request, typed web.WebhookForm, companie
 		return nil, err
 	}
 	shown := web.NewWebhook{Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more, MaxDescription: maxWebhookDescription}
-	shown.Form.Problem = problem
+	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
 	shown.Companies = each(list, func(c query.AuthorizedCompany) web.AuthorizedCompany {
 		return web.AuthorizedCompany{ID: c.ID.String(), Reference: c.Reference, Authorized: slices.Contains(companies, c.ID.String())}
 	})
 	resp, err := consolePageOf(s.site.NewWebhook(shown))
 	return afterForm(resp, status, refusal(refused)), err
+}
+
+// couldSendLocally is true of a service on loopback, whose operator may be trying it out, that refuses receivers there.
+func (s *server) couldSendLocally() bool {
+	base, err := url.Parse(s.BaseURL)
+	return err == nil && domain.IsLoopbackHost(base.Hostname()) && !s.Egress.Insecure
 }
 
 func readWebhookForm(values url.Values) web.WebhookForm {
@@ -175,7 +184,7 @@ func (s *server) showWebhook(r *http.Request, typed *web.WebhookForm, refused er
 	if typed != nil {
 		shown.Form = *typed
 	}
-	shown.Form.Problem = problem
+	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
 	companies, more, err := s.Store.AuthorizedCompanies(ctx, c.access.Organization, id, validReference(q.Get("company")), choiceCompanies)
 	if err != nil {
 		return nil, err
@@ -227,6 +236,14 @@ func (s *server) showDeliveries(r *http.Request, shown *web.WebhookPage) error {
 			NextAttemptAt: d.NextAttemptAt, AttemptedAt: d.AttemptedAt, ResponseStatus: d.ResponseStatus, Reason: d.Reason,
 		}
 	})
+	shown.Pending = slices.ContainsFunc(list, func(d query.Delivery) bool { return d.Status == projections.DeliveryPending })
+	now := url.Values{}
+	for name, value := range map[string]string{"after": q.Get("after"), "status": string(status)} {
+		if value != "" {
+			now.Set(name, value)
+		}
+	}
+	shown.Now = web.Path(language(r), destinationPath(webhookID(r).String())) + "/deliveries?" + now.Encode()
 	if more {
 		next := url.Values{"after": {list[len(list)-1].ID.String()}}
 		if status != "" {
@@ -235,6 +252,23 @@ func (s *server) showDeliveries(r *http.Request, shown *web.WebhookPage) error {
 		shown.OlderDeliveries = s.webhookQuery(r, next) + "#deliveries"
 	}
 	return nil
+}
+
+// deliveriesNow answers the rows that the page would have now, for a script that asks while one of them is pending.
+func (s *server) deliveriesNow(r *http.Request) (any, error) {
+	entry, err := s.Store.Webhook(r.Context(), callOf(r).access.Organization, webhookID(r))
+	if err != nil {
+		return nil, err
+	}
+	shown := web.WebhookPage{Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, callOf(r).start)}
+	if err := s.showDeliveries(r, &shown); err != nil {
+		return nil, err
+	}
+	rows, err := s.site.DeliveryRows(shown)
+	return struct {
+		Rows    string `json:"rows"`
+		Pending bool   `json:"pending"` // one of them
+	}{string(rows), shown.Pending}, err
 }
 
 // toWebhook leads back to the destination's page.
@@ -248,7 +282,7 @@ func (s *server) changeWebhook(r *http.Request) (any, error) {
 	if _, err := s.updateWebhook(asJSON(r, webhookMembers(typed))); err != nil {
 		return s.showWebhook(r, &typed, err)
 	}
-	return toWebhook(r, ""), nil
+	return toWebhook(r, saying("#change", "webhook-changed")), nil
 }
 
 // enableWebhook enables a destination or disables it.
@@ -286,7 +320,7 @@ func (s *server) authorizeWebhook(r *http.Request) (any, error) {
 	if after != "" {
 		back = "?" + url.Values{"company": {after}}.Encode() + back
 	}
-	return toWebhook(r, back), nil
+	return toWebhook(r, saying(back, "webhook-companies")), nil
 }
 
 // confirmation says what an act on a destination does, before it is done.
@@ -328,20 +362,20 @@ func (s *server) deleteWebhookByHand(r *http.Request) (any, error) {
 }
 
 func (s *server) testWebhookByHand(r *http.Request) (any, error) {
-	return s.sentByHand(r, s.testWebhook)
+	return s.sentByHand(r, s.testWebhook, "test")
 }
 
 // redeliverByHand asks for a delivery again; which destination it is of, the delivery itself says.
 func (s *server) redeliverByHand(r *http.Request) (any, error) {
-	return s.sentByHand(r, s.redeliver)
+	return s.sentByHand(r, s.redeliver, "redelivered")
 }
 
-// sentByHand does what the API does and leads back to the deliveries.
-func (s *server) sentByHand(r *http.Request, send handler) (any, error) {
+// sentByHand does what the API does and leads back to the deliveries, which say so.
+func (s *server) sentByHand(r *http.Request, send handler, said string) (any, error) {
 	if _, err := send(asJSON(r, map[string]any{})); err != nil {
 		return s.showWebhook(r, nil, err)
 	}
-	return toWebhook(r, "#deliveries"), nil
+	return toWebhook(r, saying("#deliveries", said)), nil
 }
 
 // replayMembers are the range that was typed; a field that is empty is not there.
@@ -403,7 +437,7 @@ func (s *server) replayByHand(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if replayed.NextSequence == nil {
-		return toWebhook(r, "#deliveries"), nil
+		return toWebhook(r, saying("#deliveries", "replayed")), nil
 	}
 	rest := url.Values{"fromSequence": {strconv.FormatInt(*replayed.NextSequence, 10)}, "toSequence": {typed["toSequence"]}, "companyReference": {typed["companyReference"]}}
 	return toWebhook(r, "/replay?"+rest.Encode()), nil

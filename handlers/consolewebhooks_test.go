@@ -1,12 +1,14 @@
 package handlers_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"integrityledger/domain"
 )
@@ -60,15 +62,18 @@ func TestConsoleWebhooks(t *testing.T) {
 
 	// Only what the page has shown is changed.
 	ids := map[bool]string{false: s.org.Company.ID.String(), true: second.ID.String()}
-	submit(page+"/companies", "shown", ids[false], "shown", ids[true], "company", ids[true]).leads(page + "#companies")
-	submit(page+"/companies", "shown", ids[true], "company", ids[true], "company", ids[false]).leads(page + "#companies")
+	submit(page+"/companies", "shown", ids[false], "shown", ids[true], "company", ids[true]).leads(page + "?said=webhook-companies#companies")
+	submit(page+"/companies", "shown", ids[true], "company", ids[true], "company", ids[false]).leads(page + "?said=webhook-companies#companies")
 	granted := s.get(integrity + "/companies/" + ids[true] + "/webhooks").is(http.StatusOK)["webhooks"].([]any)
 	former := s.get(integrity + "/companies/" + ids[false] + "/webhooks").is(http.StatusOK)["webhooks"].([]any)
 	equal(t, "authorized", []any{granted[0].(map[string]any)["enabled"], former[0].(map[string]any)["enabled"]}, []any{true, false})
-	submit(page+"/companies", "shown", ids[false], "company", ids[false]).leads(page + "#companies")
+	submit(page+"/companies", "shown", ids[false], "company", ids[false]).leads(page + "?said=webhook-companies#companies")
+	if contains(p.visit(page).body, "receives nothing but tests") {
+		t.Error("an authorized destination is said to receive nothing")
+	}
 
 	submit(page, "url", "", "types", "integrity.revoked").says(http.StatusUnprocessableEntity, "Enter an https URL")
-	submit(page, "url", "https://other.example/", "types", "integrity.registered").leads(page)
+	submit(page, "url", "https://other.example/", "types", "integrity.registered").leads(page + "?said=webhook-changed#change")
 	equal(t, "changed", s.get(hooks + "/" + id).is(http.StatusOK)["url"], "https://other.example/")
 
 	p.visit(page+"/rotate").says(http.StatusOK, "24 hours")
@@ -78,10 +83,11 @@ func TestConsoleWebhooks(t *testing.T) {
 	}
 	p.visit(page).says(http.StatusOK, "The previous secret signs too until")
 
-	submit(page + "/test").leads(page + "#deliveries")
-	delivery := shownDelivery.FindString(string(p.visit(page+"?status=pending").says(http.StatusOK, "webhook.test", "pending").body))
+	submit(page + "/test").leads(page + "?said=test#deliveries")
+	p.visit(page+"?said=test").says(http.StatusOK, "The test is on its way", `role="status"`)
+	delivery := shownDelivery.FindString(string(p.visit(page+"?status=pending").says(http.StatusOK, "webhook.test", "waiting", `title="pending"`).body))
 	p.visit(page+"?status=delivered").says(http.StatusOK, "There are no deliveries")
-	submit(page + "/deliveries/" + delivery + "/redeliver").leads(page + "#deliveries")
+	submit(page + "/deliveries/" + delivery + "/redeliver").leads(page + "?said=redelivered#deliveries")
 	submit(page + "/deliveries/dlv_x/redeliver").says(http.StatusNotFound)
 
 	// What came while it was disabled is counted first.
@@ -98,12 +104,12 @@ func TestConsoleWebhooks(t *testing.T) {
 	} {
 		p.visit(page+"/replay?"+query).says(http.StatusUnprocessableEntity, words)
 	}
-	submit(page+"/replay", "fromSequence", "1", "toSequence", "", "companyReference", "company-1").leads(page + "#deliveries")
+	submit(page+"/replay", "fromSequence", "1", "toSequence", "", "companyReference", "company-1").leads(page + "?said=replayed#deliveries")
 	p.visit(page).says(http.StatusOK, "integrity.registered")
 	p.visit(page+"/replay?fromSequence="+strconv.Itoa(1)).says(http.StatusOK, "Nothing is missing")
 
 	// Other roles, and other organizations.
-	for _, path := range []string{"", "/new", "/" + id, "/" + id + "/rotate", "/" + id + "/delete", "/" + id + "/replay"} {
+	for _, path := range []string{"", "/new", "/" + id, "/" + id + "/deliveries", "/" + id + "/rotate", "/" + id + "/delete", "/" + id + "/replay"} {
 		analyst.visit(webhooksPath + path).says(http.StatusForbidden)
 	}
 	if contains(analyst.visit("/en/console").says(http.StatusOK).body, webhooksPath) {
@@ -115,15 +121,53 @@ func TestConsoleWebhooks(t *testing.T) {
 		analyst.press(page+path, "enabled", "false").says(http.StatusForbidden)
 		submit(webhooksPath+"/"+theirs+path, "url", "https://other.example/", "types", "integrity.revoked", "enabled", "true", "hours", "1", "fromSequence", "1").says(http.StatusNotFound)
 	}
-	for _, path := range []string{"", "/rotate", "/delete", "/replay", "/replay?fromSequence=1"} {
+	for _, path := range []string{"", "/deliveries", "/rotate", "/delete", "/replay", "/replay?fromSequence=1"} {
 		p.visit(webhooksPath + "/" + theirs + path).says(http.StatusNotFound)
 	}
 	foreign := submit(webhooksPath, "url", "https://receiver.example/", "types", "integrity.revoked", "company", other.Company.ID.String()).says(http.StatusOK, "could not be authorized")
-	submit(webhooksPath + "/" + shownWebhook.FindString(string(foreign.body)) + "/delete").leads(webhooksPath)
+	unheard := webhooksPath + "/" + shownWebhook.FindString(string(foreign.body))
+	p.visit(unheard).says(http.StatusOK, "receives nothing but tests", `href="#companies"`)
+	submit(unheard + "/delete").leads(webhooksPath)
 
 	p.visit(page+"/delete").says(http.StatusOK, "cannot be undone", "https://other.example/")
 	submit(page + "/delete").leads(webhooksPath)
 	p.visit(page).says(http.StatusNotFound)
 	p.visit("/console/webhooks").says(http.StatusOK, "No hay ningún destino")
 	s.Audit(t)
+}
+
+// While a delivery is pending, the page's script asks for the rows that the page would have; that is no use of the session.
+func TestFollowedDeliveries(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	page := webhooksPath + "/" + s.post(hooks, body{"url": "https://receiver.example/"}).is(http.StatusCreated)["id"].(string)
+	ask := func(query string) (a answer, rows string, pending bool) {
+		t.Helper()
+		var got struct {
+			Data struct {
+				Rows    string
+				Pending bool
+			}
+		}
+		a = p.do(http.MethodGet, page+"/deliveries"+query, nil, "Accept", "application/json")
+		check(t, json.Unmarshal(a.body, &got))
+		return a, got.Data.Rows, got.Data.Pending
+	}
+	if contains(p.visit(page).says(http.StatusOK).body, "data-now") {
+		t.Error("a page without deliveries is followed")
+	}
+	p.press(page + "/test").leads(page + "?said=test#deliveries")
+	shown := p.visit(page).says(http.StatusOK, `data-now="`+page+`/deliveries?"`, "consolewebhooks.")
+	s.skew.Add(int64(29 * time.Minute))
+	a, rows, pending := ask("")
+	if !pending || !strings.Contains(rows, "webhook.test") || !contains(shown.body, rows) {
+		t.Errorf("%d: %s", a.status, a.body)
+	}
+	if a, rows, pending := ask("?status=delivered"); pending || rows != "" {
+		t.Errorf("of those delivered: %s", a.body)
+	}
+	s.skew.Add(int64(2 * time.Minute))
+	if a, _, _ := ask(""); a.status != http.StatusUnauthorized {
+		t.Errorf("after half an hour: %d %s", a.status, a.body)
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -181,18 +180,6 @@ func (p person) reads(selector string, parts ...string) {
 	}
 }
 
-// waits reloads the page until it holds what a selector finds.
-func (p person) waits(selector string) {
-	p.T.Helper()
-	eventually(p.t, selector, func() error {
-		if browsertest.Eval[bool](p.Tab, "document.querySelector("+strconv.Quote(selector)+") !== null") {
-			return nil
-		}
-		p.Do(chromedp.Reload())
-		return errors.New(p.State())
-	})
-}
-
 // mailed is the link in the newest mail to an address, as a path.
 func (v *visit) mailed(to string) (path string) {
 	v.t.Helper()
@@ -336,7 +323,7 @@ func (v *visit) story() (secrets []string) {
 	p.Click("main .actions a")
 	p.on("webhook")
 	p.submits(`form[action$="/test"] button`)
-	p.waits(`#deliveries ~ .scroll tbody td:nth-child(5):not(:empty)`)
+	p.Until(`document.querySelector('#rows [title="delivered"]') !== null`)
 	if heard.Load() != 1 {
 		v.t.Errorf("the test event came %d times", heard.Load())
 	}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,7 @@ type Console struct {
 	Invalid bool   // what was typed is no address
 	Typed   string // into the form
 	To      string // the page that a proof leads to
+	Said    string // name of what was done, as the page's query has it; anything may be in it
 	Back    string // of a message, the page of the console to go back to; empty: the first one
 }
 
@@ -69,6 +71,14 @@ func (f consoleFrame) Moment(at any) moment {
 }
 
 type moment struct{ At, Text string }
+
+// Tell is what the page says of what was done, where that is one of names; empty otherwise.
+func (f consoleFrame) Tell(names ...string) any {
+	if !slices.Contains(names, f.Said) {
+		return nil
+	}
+	return f.C["Said"].(map[string]any)[f.Said]
+}
 
 // RoleName is a role as people call it.
 func (f consoleFrame) RoleName(role domain.Role) any {

@@ -47,10 +47,17 @@ type Choosable struct {
 	Chosen bool
 }
 
+// ScopeGroup are scopes for one kind of work, under a heading.
+type ScopeGroup struct {
+	Name   string
+	Scopes []Choosable
+}
+
 // NewKey is the form of an API key, with what was typed and the fields that are wrong.
 type NewKey struct {
 	Console                            Console
-	Scopes, Companies                  []Choosable
+	Scopes                             []ScopeGroup
+	Companies                          []Choosable
 	MoreCompanies                      bool // there are more than can be ticked here
 	MaxName, MaxStep                   int
 	Least, Most                        string // dates of its end
@@ -65,10 +72,12 @@ func (k NewKey) Limited() bool {
 
 // NewKey renders it.
 func (s *Site) NewKey(p NewKey) ([]byte, error) {
-	return render(s.console, "keys-new.html", struct {
+	f := struct {
 		consoleFrame
 		NewKey
-	}{s.consoleFrame(p.Console), p})
+	}{s.consoleFrame(p.Console), p}
+	f.Script = "consolekeys.js"
+	return render(s.console, "keys-new.html", f)
 }
 
 // MadeKey is a new key or the successor of one, with the text that is shown once.

@@ -37,6 +37,7 @@ type WebhookForm struct {
 	URL, Description string
 	Types            []string
 	Problem          Problem
+	Local            bool // the service is on loopback, and a setting would let it send there
 }
 
 // Ticked reports whether a type is chosen.
@@ -95,6 +96,8 @@ type WebhookPage struct {
 	Deliveries      []Delivery
 	Status          string // the filter
 	Statuses        []string
+	Pending         bool   // one of Deliveries
+	Now             string // address of what Deliveries are by now
 	OlderDeliveries string
 	Overlaps        []int // hours, of a confirmation
 }
@@ -115,16 +118,23 @@ type Delivery struct {
 // Webhook renders it.
 func (s *Site) Webhook(p WebhookPage) ([]byte, error) { return s.webhookPage("webhook.html", p) }
 
+// DeliveryRows renders the rows of the deliveries alone.
+func (s *Site) DeliveryRows(p WebhookPage) ([]byte, error) { return s.webhookPage("delivery-rows", p) }
+
 // WebhookConfirmation renders the page that asks before the act which is its name.
 func (s *Site) WebhookConfirmation(p WebhookPage) ([]byte, error) {
 	return s.webhookPage(p.Console.Name+".html", p)
 }
 
 func (s *Site) webhookPage(name string, p WebhookPage) ([]byte, error) {
-	return render(s.console, name, struct {
+	f := struct {
 		consoleFrame
 		WebhookPage
-	}{s.consoleFrame(p.Console), p})
+	}{s.consoleFrame(p.Console), p}
+	if p.Pending {
+		f.Script = "consolewebhooks.js"
+	}
+	return render(s.console, name, f)
 }
 
 // Replay is the page on which what a destination has missed is counted, then queued.

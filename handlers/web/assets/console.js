@@ -22,6 +22,16 @@ for (const next of all("[data-once]")) {
   history.replaceState(null, "", next.href);
 }
 
+// What was done is said once: a reload, or a copied address, says it no more. A status is read out when it changes.
+const here = new URL(location);
+if (here.searchParams.has("said")) {
+  here.searchParams.delete("said");
+  history.replaceState(null, "", here);
+  for (const said of all("[data-done]")) {
+    setTimeout(() => said.replaceChildren(...said.childNodes), 100);
+  }
+}
+
 // What is shown once can be copied where the browser lets a page do so.
 for (const button of navigator.clipboard ? all("[data-copy]") : []) {
   button.hidden = false;

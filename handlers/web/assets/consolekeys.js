@@ -1,0 +1,21 @@
+// Buttons that tick the scopes which a usual kind of program needs, and no others.
+
+import { all, show } from "./console.js";
+
+const said = document.querySelector("[data-ticked]");
+
+for (const button of all("[data-presets] button")) {
+  button.addEventListener("click", () => {
+    const names = [];
+    for (const box of all('[name="scopes"]')) {
+      const { ticks, ticksGroup } = button.dataset;
+      box.checked = ticks ? ticks.split(" ").includes(box.value) : box.closest("[data-group]").dataset.group === ticksGroup;
+      if (box.checked) {
+        names.push(box.value);
+      }
+    }
+    said.textContent = `${said.dataset.ticked} ${names.join(", ")}`;
+  });
+}
+
+show("[data-presets]", true);
