@@ -121,8 +121,11 @@ func TestConsoleWebhooks(t *testing.T) {
 		analyst.press(page+path, "enabled", "false").says(http.StatusForbidden)
 		submit(webhooksPath+"/"+theirs+path, "url", "https://other.example/", "types", "integrity.revoked", "enabled", "true", "hours", "1", "fromSequence", "1").says(http.StatusNotFound)
 	}
-	for _, path := range []string{"", "/deliveries", "/rotate", "/delete", "/replay", "/replay?fromSequence=1"} {
+	for _, path := range []string{"", "/rotate", "/delete", "/replay", "/replay?fromSequence=1"} {
 		p.visit(webhooksPath + "/" + theirs + path).says(http.StatusNotFound)
+	}
+	if a := p.do(http.MethodGet, webhooksPath+"/"+theirs+"/deliveries", nil, "Accept", "application/json"); a.status != http.StatusNotFound {
+		t.Errorf("another organization's deliveries: %d %s", a.status, a.body)
 	}
 	foreign := submit(webhooksPath, "url", "https://receiver.example/", "types", "integrity.revoked", "company", other.Company.ID.String()).says(http.StatusOK, "could not be authorized")
 	unheard := webhooksPath + "/" + shownWebhook.FindString(string(foreign.body))
