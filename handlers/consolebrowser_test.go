@@ -104,7 +104,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		eval[bool](p, `document.querySelector('[data-ticks="integrity:read"]').click() === undefined`)
 		p.until(`document.querySelectorAll("[name=scopes]:checked").length === 1 && /: integrity:read$/.test(document.querySelector("[data-ticked]").textContent)`)
 		p.click(`[for="company-company-1"]`)
-		p.click("form.fields button")
+		p.click("form.fields > .actions button")
 		p.do(chromedp.WaitVisible(chromedp.CSS(".copyable .copy")))
 		looks("key-made")
 		p.open(prefix + "/console/keys")

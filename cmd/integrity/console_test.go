@@ -266,7 +266,7 @@ func (v *visit) story() (secrets []string) {
 	}
 	p.ticks(`[name="companies"]`)
 	p.on("key-new")
-	p.Click("form.fields button")
+	p.Click("form.fields > .actions button")
 	p.on("key-made")
 	key := browsertest.Run(p.Tab, chromedp.Text(chromedp.CSS(".sample code")))
 	if !strings.HasPrefix(key, "ik_") {
