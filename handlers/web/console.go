@@ -25,7 +25,7 @@ var shownOn = map[string]string{
 	"art": "/documents/", "com": "/companies", "key": "/keys/", "usr": "/members/", "ver": "/documents/versions/", "whk": "/webhooks/",
 }
 
-// PageOf is the page for what an id names, empty where there is none for this role.
+// PageOf is the page for what an id names; empty: this role has no such page.
 func (f consoleFrame) PageOf(id string) string {
 	kind, _, _ := strings.Cut(id, "_")
 	path := shownOn[kind]
