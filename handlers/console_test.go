@@ -427,7 +427,7 @@ func TestSessionsEnd(t *testing.T) {
 	member := must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Admin}).Outcome
 	first, second := s.signedIn(member.Email), s.signedIn(member.Email)
 	stranger := s.signedIn(s.org.Email)
-	shown := first.visit("/en/console/security").says(http.StatusOK, "this session", "Go-http-client")
+	shown := first.visit("/en/console/security").says(http.StatusOK, "this session</strong> Unknown browser", "Go-http-client")
 	ids := sessionID.FindAllString(string(shown.body), -1)
 	slices.Sort(ids)
 	if ids = slices.Compact(ids); len(ids) != 2 {

@@ -83,6 +83,11 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("overview")
 		p.open(prefix + "/console/history")
 		looks("history")
+		p.window(360, 640)
+		if !eval[bool](p, `document.querySelector("#events").scrollWidth <= document.querySelector("#events").clientWidth`) {
+			t.Error("ids of the history run off a narrow screen")
+		}
+		p.window(1280, 900)
 		p.click("#follow")
 		p.do(chromedp.WaitVisible(chromedp.CSS(`#follow[aria-pressed="true"]`)))
 		followed := w.registered("followed-"+words.scheme, 1, "x")
@@ -139,6 +144,7 @@ func TestConsoleInTheBrowser(t *testing.T) {
 		looks("records")
 		p.choose(file(t, "a.txt", "one"))
 		on("record")
+		p.do(chromedp.WaitVisible(chromedp.CSS("#your-file")), chromedp.WaitVisible(chromedp.CSS(`[data-copy="#link"]`)))
 		looks("record")
 		p.click(`a[href$="/revoke"]`)
 		on("revoke")

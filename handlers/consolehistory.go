@@ -143,10 +143,29 @@ func (s *server) happened(ctx context.Context, c *call, events []query.AuditEven
 	if err != nil {
 		return nil, err
 	}
+	gone, err := s.deletedDestinations(ctx, c, events)
 	return each(events, func(e query.AuditEvent) web.Happened {
 		id, _ := domain.ParseID[domain.MemberID](e.Actor)
-		return web.Happened{At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor, ActorName: names[id], Sequence: e.Sequence}
-	}), nil
+		return web.Happened{At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor, ActorName: names[id], Gone: gone[e.Subject], Sequence: e.Sequence}
+	}), err
+}
+
+// deletedDestinations are the webhook destinations that events are about and that have no page any more.
+func (s *server) deletedDestinations(ctx context.Context, c *call, events []query.AuditEvent) (map[string]bool, error) {
+	gone := map[string]bool{}
+	for _, e := range events {
+		if id, err := domain.ParseID[domain.WebhookID](e.Subject); err == nil {
+			gone[id.String()] = true
+		}
+	}
+	if len(gone) == 0 || !c.session.Role.Allows(domain.IntegrityAdmin) {
+		return nil, nil
+	}
+	there, err := s.Store.Webhooks(ctx, c.session.Organization)
+	for _, w := range there {
+		delete(gone, w.ID.String())
+	}
+	return gone, err
 }
 
 // exportHistory answers the organization's bundle for auditors, the one that integrity export makes, as a zip file. It is

@@ -138,12 +138,59 @@ func TestHistoryNamesActors(t *testing.T) {
 	manager, admin := s.added("admin@example.com", domain.Admin)
 	reader, _ := s.added("viewer@example.com", domain.Viewer)
 	manager.press("/en/console/companies", "reference", "second")
-	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, "<td>"+admin.Email+"</td>")
-	if page := reader.visit(historyPage).says(http.StatusOK, admin.ID.String()); contains(page.body, admin.Email) {
+	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, `<a href="/en/console/members/`+admin.ID.String()+`">`+admin.Email+"</a>")
+	if page := reader.visit(historyPage).says(http.StatusOK, admin.ID.String()); contains(page.body, admin.Email) || contains(page.body, "/members/") {
 		t.Error("a viewer sees the address of another member")
 	}
 	s.owner("UPDATE texts SET body = NULL WHERE body = '" + admin.Email + "'")
-	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, "<td><code>"+admin.ID.String())
+	s.signedIn(s.org.Email).visit(historyPage).says(http.StatusOK, "<code>"+admin.ID.String()+"</code></a>")
+}
+
+// Events are shown in words, and what they are about leads to its page where the role may see that, also in the rows that
+// are asked for later.
+func TestHistoryInWords(t *testing.T) {
+	s := openConsole(t)
+	owner := s.signedIn(s.org.Email)
+	reader, viewer := s.added("viewer@example.com", domain.Viewer)
+	path := "?after=0"
+	record := s.registered("a", 1, "one")
+	reserved := s.reserved("b", 1)
+	made := owner.sendForm(webhooksPath, "url", "https://receiver.example/hook", "types", "integrity.registered")
+	hook := shownWebhook.FindString(string(made.says(http.StatusOK).body))
+	forAll := []string{`href="/en/console/records/` + record + `"><code>`, `href="/en/console/companies"><code>`}
+	forManagers := []string{
+		`href="/en/console/keys/` + s.org.Key.ID.String() + `"><code>`, `href="/en/console/members/` + viewer.ID.String() + `"><code>`,
+		`href="/en/console/webhooks/` + hook + `"><code>`,
+	}
+	shown := func(p *guest) string {
+		t.Helper()
+		page := string(p.visit(historyPage).says(http.StatusOK, "Version registered <code", "Version registered · integrity.registered</option>").body)
+		_, data := p.ask(historyPage + "/new" + path)
+		if rows := strings.TrimSpace(data.Rows); rows == "" || !strings.Contains(page, rows) {
+			t.Errorf("the page does not show its rows as they are asked for later: %s", rows)
+		}
+		return page
+	}
+	managers, others := shown(owner), shown(reader)
+	for _, link := range append(forAll, forManagers...) {
+		if !strings.Contains(managers, link) {
+			t.Errorf("an owner's page lacks %s: %s", link, managers)
+		}
+	}
+	for i, link := range append(forAll, forManagers...) {
+		if strings.Contains(others, link) != (i < len(forAll)) {
+			t.Errorf("a viewer's page and %s: %s", link, others)
+		}
+	}
+	if strings.Contains(managers, "/records/"+reserved) {
+		t.Error("a reservation leads to a record")
+	}
+	owner.visit("/console/history").says(http.StatusOK, "Versión registrada <code", "Versión registrada · integrity.registered</option>")
+
+	owner.sendForm(webhooksPath + "/" + hook + "/delete").leads(webhooksPath)
+	if page := shown(owner); strings.Contains(page, "/webhooks/"+hook) {
+		t.Error("a destination that was deleted is linked")
+	}
 }
 
 const exportPath = historyPage + "/export"

@@ -28,7 +28,11 @@ func (s *server) overview(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown.Records = each(page.Events, func(e query.AuditEvent) web.Recent { return web.Recent{PublicID: e.Subject, At: e.OccurredAt} })
+	records, err := s.Store.RecordsNamed(ctx, c.access, each(page.Events, func(e query.AuditEvent) domain.PublicID { return publicID(e.Subject) }))
+	if err != nil {
+		return nil, err
+	}
+	shown.Records = each(records, viewRow)
 	if shown.Failing, err = s.failingDestinations(ctx, c); err != nil {
 		return nil, err
 	}

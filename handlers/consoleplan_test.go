@@ -30,7 +30,7 @@ func TestPlanInTheConsole(t *testing.T) {
 	reader, _ := s.added("viewer@example.com", domain.Viewer)
 
 	period := domain.PeriodOf(s.Now())
-	page := reader.visit("/en/console/plan").says(http.StatusOK, "Plan and use", "Plan: internal", "no limit", period.String(), fmt.Sprintf("month: %d.", entries), "document-0")
+	page := reader.visit("/en/console/plan").says(http.StatusOK, "Plan and use", "Plan: internal", "Those to the integrity API, such as registering versions, do not count.", "no limit", period.String(), fmt.Sprintf("month: %d.", entries), "document-0")
 	seen, next := []string{}, regexp.MustCompile(`href="(/en/console/plan\?after=[^"#]+)#entries"`)
 	publicID := regexp.MustCompile(`/en/integrity/([0-9A-Za-z_-]+)"`)
 	for {

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/url"
@@ -60,10 +61,12 @@ func (s *server) foundPage(r *http.Request, shown web.Records) (any, error) {
 		}
 	}
 	var err error
+	byHash := ""
 	if sum, ok := domain.ParseSHA256(shown.Find); ok && len(found) == 0 {
 		if found, more, err = s.Store.Search(ctx, access, sum, after, recordRows); err != nil {
 			return nil, err
 		}
+		byHash = "?sha256=" + hex.EncodeToString(sum[:])
 	}
 	if len(found) == 0 && domain.ValidReference(shown.Find) {
 		if found, more, shown.Whole, err = s.Store.Referenced(ctx, access, shown.Find, after, recordRows); err != nil {
@@ -71,7 +74,7 @@ func (s *server) foundPage(r *http.Request, shown web.Records) (any, error) {
 		}
 	}
 	if len(found) == 1 && after.IsZero() {
-		return onward(r, "/records/"+found[0].PublicID.String()), nil
+		return onward(r, "/records/"+found[0].PublicID.String()+byHash), nil
 	}
 	shown.Records = each(found, viewRow)
 	if more {
@@ -107,7 +110,7 @@ func recordFilters() []string {
 	return []string{"companyReference", "source", "documentReference", "status", "receivedFrom", "receivedTo"}
 }
 
-// recordsOfCompanyPage lists the records of a company: of the one that was chosen, or else of the first.
+// recordsOfCompanyPage lists the records of a company: of the one that was chosen, or else of the newest registration's.
 func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, error) {
 	q, c := r.URL.Query(), callOf(r)
 	companies, _, err := s.Store.Companies(r.Context(), c.access, true, "", "", choiceCompanies)
@@ -123,7 +126,9 @@ func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, 
 		if len(companies) == 0 {
 			return consolePageOf(s.site.Records(shown))
 		}
-		shown.Filter["companyReference"] = shown.Companies[0]
+		if shown.Filter["companyReference"], err = s.newestCompany(r, companies); err != nil {
+			return nil, err
+		}
 	}
 	asked := url.Values{"limit": {strconv.Itoa(recordRows)}}
 	for name, value := range shown.Filter {
@@ -131,6 +136,7 @@ func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, 
 			asked.Set(name, value)
 		}
 	}
+	filtered := len(asked) > 2 || q.Has("after") // beside the limit and the company
 	fromDay(asked, "receivedFrom", 0)
 	fromDay(asked, "receivedTo", 1) // the day that is named, too
 	if after := q.Get("after"); after != "" {
@@ -149,8 +155,20 @@ func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, 
 	if next != nil {
 		shown.Older = s.consoleQuery(r, older(shown.Filter, *next))
 	}
+	shown.Empty = !filtered && next == nil && len(records) == 0
 	resp, err := consolePageOf(s.site.Records(shown))
 	return afterForm(resp, status, refusal(refused)), err
+}
+
+// newestCompany is the one among some in which a version was registered last, or else their first.
+func (s *server) newestCompany(r *http.Request, companies []domain.Company) (reference string, err error) {
+	page, err := s.Store.AuditEvents(r.Context(), callOf(r).access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 1})
+	for _, c := range companies {
+		if len(page.Events) > 0 && page.Events[0].Company == c.ID {
+			return c.Reference, err
+		}
+	}
+	return companies[0].Reference, err
 }
 
 // older are the parameters of the page that follows.
@@ -187,6 +205,7 @@ func (s *server) recordPage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	shown := s.viewRecordPage(r, "record", record)
+	shown.YourFile, shown.Link = r.URL.Query().Get("sha256") == record.SHA256, s.verificationURL(record.PublicID.String())
 	shown.Versions = each(versions.Entries, viewRow)
 	if versions.Next != nil {
 		shown.Older = s.consoleQuery(r, url.Values{"before": {strconv.FormatInt(*versions.Next, 10)}})

@@ -18,7 +18,7 @@ func TestConsoleRecords(t *testing.T) {
 	s := openConsole(t)
 	must(s.service, &domain.AddMember{Origin: s.org.Operator(), Email: "ana@example.com", Role: domain.Viewer})
 	p, viewer := s.signedIn(s.org.Email), s.signedIn("ana@example.com")
-	p.visit(recordsPath).says(http.StatusOK, "Search", "No record matches")
+	p.visit(recordsPath).says(http.StatusOK, "Search", "This company has no versions yet")
 	register := func(key string, d body) string {
 		return s.send(http.MethodPost, integrity+"/records", key, d).is(http.StatusCreated)["publicId"].(string)
 	}
@@ -33,7 +33,7 @@ func TestConsoleRecords(t *testing.T) {
 
 	find := func(text string) answer { return viewer.visit(recordsPath + "?find=" + url.QueryEscape(text)) }
 	for text, id := range map[string]string{
-		first: first, baseURL + "/integrity/" + second + "?sha256=x": second, " " + strings.ToUpper(hash("two")) + " ": second, "d-1": second, "d-2": ungranted,
+		first: first, baseURL + "/integrity/" + second + "?sha256=x": second, " " + strings.ToUpper(hash("two")) + " ": second + "?sha256=" + hash("two"), "d-1": second, "d-2": ungranted,
 		baseURL + "/en/integrity/" + ungranted + "#top": ungranted,
 	} {
 		find(text).leads(recordsPath + "/" + id)
@@ -64,7 +64,23 @@ func TestConsoleRecords(t *testing.T) {
 		}
 	}
 
+	list("companyReference=company-2&source=none").says(http.StatusOK, "No record matches")
+	s.Company(t, s.org, "a-company")
+	list("companyReference=a-company").says(http.StatusOK, "This company has no versions yet")
+	list("").says(http.StatusOK, third, `value="company-1"`)
+
+	overview := viewer.visit("/en/console").says(http.StatusOK, `/records/`+first+`">d-1</a>`, `/records/`+ungranted+`">d-2</a>`, "company-2 · erp", "superseded")
+	if contains(overview.body, "d-9") || contains(overview.body, theirs) {
+		t.Error("the overview shows another organization's record")
+	}
+
 	page := recordsPath + "/" + first
+	yours := func(query string) bool {
+		return contains(viewer.visit(page+query).says(http.StatusOK, `id="link">`+baseURL+"/integrity/"+first+"<").body, "This is your file")
+	}
+	if !yours("?sha256="+hash("one")) || yours("") || yours("?sha256="+hash("two")) || yours("?sha256=") {
+		t.Error("a record's page says of another file that it is this one, or not of this one")
+	}
 	if shown := viewer.visit(page).says(http.StatusOK, hash("one"), "Version 2", second, "superseded", "by version 2"); contains(shown.body, page+"/revoke") {
 		t.Error("a viewer is offered a revocation")
 	}

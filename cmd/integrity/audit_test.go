@@ -77,12 +77,12 @@ func TestAuditCommands(t *testing.T) {
 		t.Errorf("of changed tables: %d %s %s", r.code, r.out, r.errs)
 	}
 	for want, words := range map[string][]string{
-		"no such file":                          {"audit", "/nonexistent"},
-		"--against: bundle: ":                   {"audit", "--against", "/nonexistent"},
-		"org_":                                  {"audit", "--organization", "org_x"},
-		"--organization: the bundle is of ":     {"audit", out, "--organization", "org_01m7zv4mqaeps8r8k7qpkta000"},
-		`required flag(s) "out" not set`:        {"export", "--organization", demo.OrganizationID},
-		"There is no organization with that id": {"export", "--organization", "org_01m7zv4mqaeps8r8k7qpkta000", "--out", filepath.Join(out, "x")},
+		"no such file":                                       {"audit", "/nonexistent"},
+		"--against: bundle /nonexistent: ":                   {"audit", "--against", "/nonexistent"},
+		"org_":                                               {"audit", "--organization", "org_x"},
+		"--organization: the bundle is of ":                  {"audit", out, "--organization", "org_01m7zv4mqaeps8r8k7qpkta000"},
+		`required flag(s) "out" not set`:                     {"export", "--organization", demo.OrganizationID},
+		"There is no organization with that id":              {"export", "--organization", "org_01m7zv4mqaeps8r8k7qpkta000", "--out", filepath.Join(out, "x")},
 		"it holds another bundle, of " + demo.OrganizationID: {"export", "--without-texts", "--organization", demo.OrganizationID, "--out", out},
 	} {
 		if r := integrity(t, nil, at(words...)...); r.code == cli.ExitOK || !strings.Contains(r.errs, want) {

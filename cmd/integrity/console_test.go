@@ -416,7 +416,7 @@ func (v *visit) story() (secrets []string) {
 	p.Click(`a[href$="/revoke"]`)
 	p.on("key-revoke")
 	p.Click("main form button")
-	p.on("keys")
+	p.on("key")
 	declaration.DocumentReference = "contract-3"
 	if status := register(); status != "401" {
 		v.t.Errorf("a revoked key: %s", status)

@@ -64,7 +64,7 @@ func TestWarningIsMailed(t *testing.T) {
 	box.Mu.Lock()
 	last := strings.ReplaceAll(box.Mails[len(box.Mails)-1], "=\r\n", "") // quoted-printable
 	code := regexp.MustCompile(`in_[0-9A-Za-z]{26}_[0-9A-Za-z]{49}`).FindString(last)
-	if !strings.HasPrefix(last, "bob@example.org\n") || !strings.Contains(last, s.base+"/en/console/invitation/"+code) {
+	if !strings.HasPrefix(last, "bob@example.org\n") || !strings.Contains(last, strings.Replace(s.base, "127.0.0.1", "localhost", 1)+"/en/console/invitation/"+code) {
 		t.Errorf("mail %s", last)
 	}
 	box.Mu.Unlock()

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,24 @@ var consolePages = []string{"", "records", "companies", "keys", "webhooks", "doc
 // consoleScopes are what pages need that are not for every role.
 var consoleScopes = map[string]domain.Scope{
 	"keys": domain.OrganizationAdmin, "webhooks": domain.IntegrityAdmin, "documents": domain.ArtifactsRead, "members": domain.OrganizationAdmin,
+}
+
+// shownOn are the pages for what an id of a kind names, by the kind's prefix. One that ends with a slash goes on with the id.
+var shownOn = map[string]string{
+	"art": "/documents/", "com": "/companies", "key": "/keys/", "usr": "/members/", "ver": "/documents/versions/", "whk": "/webhooks/",
+}
+
+// PageOf is the page for what an id names; empty: this role has no such page.
+func (f consoleFrame) PageOf(id string) string {
+	kind, _, _ := strings.Cut(id, "_")
+	path := shownOn[kind]
+	if path == "" || !f.Role.Allows(consoleScopes[strings.Split(path, "/")[1]]) {
+		return ""
+	}
+	if strings.HasSuffix(path, "/") {
+		path += id
+	}
+	return f.Page(path)
 }
 
 // Console is what every page of the console shows.
@@ -197,17 +216,14 @@ type Overview struct {
 	Plan                   string
 	Resets                 time.Time
 	Allowances             []Allowance
-	Records                []Recent
+	Records                []RecordRow
 	Failing                []Webhook
 	HasPasskey, HasCompany bool
 	HasKey                 bool // also where the person may make none
 }
 
-// Recent is a registration.
-type Recent struct {
-	PublicID string
-	At       time.Time
-}
+// Rows are the records of the table.
+func (o Overview) Rows() []RecordRow { return o.Records }
 
 // Overview renders it.
 func (s *Site) Overview(o Overview) ([]byte, error) {
@@ -238,6 +254,35 @@ type SessionView struct {
 	ID, UserAgent string
 	Since, UsedAt time.Time
 	Own           bool // the page is shown in it
+}
+
+// What a browser and its system are known by in what the browser says of itself: the first that is found is it, because
+// browsers name others too.
+var (
+	browserMarks = [][2]string{
+		{"Edg/", "Edge"}, {"EdgA/", "Edge"}, {"EdgiOS/", "Edge"}, {"OPR/", "Opera"}, {"SamsungBrowser/", "Samsung Internet"}, {"Firefox/", "Firefox"},
+		{"FxiOS/", "Firefox"}, {"Chrome/", "Chrome"}, {"CriOS/", "Chrome"}, {"Safari/", "Safari"},
+	}
+	systemMarks = [][2]string{
+		{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"CrOS", "ChromeOS"}, {"Macintosh", "macOS"}, {"Linux", "Linux"},
+	}
+)
+
+// BrowserName is a browser and its system as people call them.
+func (f consoleFrame) BrowserName(userAgent string) string {
+	marked := func(marks [][2]string) string {
+		for _, mark := range marks {
+			if strings.Contains(userAgent, mark[0]) {
+				return mark[1]
+			}
+		}
+		return ""
+	}
+	browser, system := cmp.Or(marked(browserMarks), f.C["UnknownBrowser"].(string)), marked(systemMarks)
+	if system == "" {
+		return browser
+	}
+	return browser + " " + f.C["BrowserOn"].(string) + " " + system
 }
 
 // Security renders it.

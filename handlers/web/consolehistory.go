@@ -1,6 +1,10 @@
 package web
 
-import "time"
+import (
+	"time"
+
+	"integrityledger/domain"
+)
 
 // History is a page of what has happened.
 type History struct {
@@ -19,12 +23,26 @@ type Happened struct {
 	At               time.Time
 	Action, Target   string
 	Actor, ActorName string // the name is the address of a member
+	Gone             bool   // the target is deleted
 	Sequence         int64
 }
 
 type historyFrame struct {
 	consoleFrame
 	History
+}
+
+// TargetPage is the page for what an event is about. A public id names a record once it is registered; a destination that
+// was deleted has no page.
+func (f historyFrame) TargetPage(e Happened) string {
+	switch domain.EventType(e.Action) {
+	case domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked:
+		return f.Page("/records/" + e.Target)
+	}
+	if e.Gone {
+		return ""
+	}
+	return f.PageOf(e.Target)
 }
 
 // History renders it.

@@ -30,8 +30,12 @@ type Records struct {
 	Problem   Problem
 	Records   []RecordRow
 	Older     string // address of the records that follow; empty: there are no others
+	Empty     bool   // the company has no record
 	MaxFile   int    // bytes that a browser hashes
 }
+
+// Rows are the records of the table.
+func (r Records) Rows() []RecordRow { return r.Records }
 
 // Statuses are those that the list can be filtered by.
 func (r Records) Statuses() []string { return []string{"current", "superseded", "revoked"} }
@@ -58,6 +62,8 @@ type RecordPage struct {
 	Versions                      []RecordRow // the highest first
 	Older                         string      // address of the versions that follow
 	MayRevoke                     bool
+	YourFile                      bool   // the page was found by the record's own hash
+	Link                          string // of the public page, for others
 	// Of a revocation.
 	Reason    string // as it was typed
 	MaxReason int

@@ -108,7 +108,7 @@ func TestConsoleLooksUpKeys(t *testing.T) {
 		"session": findSession, "touch": touchSession, "delete": deleteSession, "sessions": listSessions, "end": endSession, "end_all": projections.EndSessions,
 		"memberships": findMemberships, "membership": findMembership, "add_link": insertSignInLink, "link": findSignInLink, "use_link": useSignInLink,
 		"end_oldest": endOldest, "passkeys": findPasskeys, "use_passkey": usePasskey,
-		"sources": sourcesOf, "referenced": referenced, "company": findGrantedCompany(domain.Access{Console: true}),
+		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed, "company": findGrantedCompany(domain.Access{Console: true}),
 		"forget_sessions": forgetSessions, "forget_links": forgetLinks, "forget_challenges": forgetChallenges,
 		"never": "SELECT token_sha256 FROM console_sessions WHERE shard = $1 AND role = $2",
 	} {
