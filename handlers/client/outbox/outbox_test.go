@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type bench struct {
 	requests []string
 	bodies   map[string][]string
 	accepted map[string]bool
+	mu       sync.Mutex
 	// refuse answers a request instead of the service; nil, or false, lets it through.
 	refuse func(n int, w http.ResponseWriter, r *http.Request) bool
 }
@@ -82,6 +84,8 @@ func (b *bench) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		b.t.Error(err)
 	}
+	b.mu.Lock() // a connection that breaks tells the client nothing of when its handler has ended
+	defer b.mu.Unlock()
 	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	b.requests = append(b.requests, name)
 	accept := func() {}
