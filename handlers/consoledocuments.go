@@ -10,7 +10,6 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/web"
-	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
@@ -246,21 +245,9 @@ func (s *server) showStep(r *http.Request, step string, typed web.StepForm, refu
 	if err != nil {
 		return nil, err
 	}
-	ctx, access := r.Context(), callOf(r).access
-	var document domain.ArtifactID
-	version := versionID(r)
-	if step == revokeStep {
-		certificate, err := s.Store.Certificate(ctx, access, certificateID(r))
-		if err != nil {
-			return nil, err
-		}
-		document, version = certificate.ArtifactID, certificate.VersionID
-	} else {
-		found, err := s.Store.ArtifactVersion(ctx, access, version)
-		if err != nil {
-			return nil, err
-		}
-		document = found.ArtifactID
+	document, version, err := s.steppedOn(r, step)
+	if err != nil {
+		return nil, err
 	}
 	shown, _, err := s.documentOf(r, "document-"+step, document, version)
 	if err != nil {
@@ -274,12 +261,33 @@ func (s *server) showStep(r *http.Request, step string, typed web.StepForm, refu
 	return afterForm(resp, status, refusal(refused)), err
 }
 
-// stepByHand does what the API does with these members, and leads to the page of the version.
+// steppedOn is the version that a step is about, with its document: that of the path, or of the path's certificate.
+func (s *server) steppedOn(r *http.Request, step string) (domain.ArtifactID, domain.ArtifactVersionID, error) {
+	if step == revokeStep {
+		certificate, err := s.Store.Certificate(r.Context(), callOf(r).access, certificateID(r))
+		return certificate.ArtifactID, certificate.VersionID, err
+	}
+	version, err := s.Store.ArtifactVersion(r.Context(), callOf(r).access, versionID(r))
+	return version.ArtifactID, version.ID, err
+}
+
+// stepByHand does what the API does with these members, after a recent proof where the step makes or ends a certificate,
+// and leads to the page of the version.
 func (s *server) stepByHand(r *http.Request, step string, do handler, typed web.StepForm, members map[string]any) (any, error) {
-	if _, err := do(asJSON(r, members)); err != nil {
+	_, version, err := s.steppedOn(r, step)
+	if err != nil {
+		return nil, err
+	}
+	if step == certifyStep || step == revokeStep {
+		err = s.recentlyProved(r)
+	}
+	if err == nil {
+		_, err = do(asJSON(r, members))
+	}
+	if err != nil {
 		return s.showStep(r, step, typed, err)
 	}
-	return onward(r, versionPath(versionID(r))), nil
+	return onward(r, versionPath(version)), nil
 }
 
 // approveByHand approves a version.
@@ -299,21 +307,11 @@ func (s *server) certifyByHand(r *http.Request) (any, error) {
 	if typed.Organization {
 		fields = append(fields, domain.PublicOrganizationName)
 	}
-	if err := s.recentlyProved(r); err != nil {
-		return s.showStep(r, certifyStep, typed, err)
-	}
 	return s.stepByHand(r, certifyStep, s.issueCertificate, typed, map[string]any{"publicationAuthorized": typed.Consent, "publicFields": fields})
 }
 
 // revokeCertificateByHand revokes a certificate for good.
 func (s *server) revokeCertificateByHand(r *http.Request) (any, error) {
 	typed := web.StepForm{Statement: textOf(form(r), "reason")}
-	if err := s.recentlyProved(r); err != nil {
-		return s.showStep(r, revokeStep, typed, err)
-	}
-	answer, err := s.revokeCertificate(asJSON(r, map[string]any{"reason": typed.Statement}))
-	if err != nil {
-		return s.showStep(r, revokeStep, typed, err)
-	}
-	return onward(r, "/documents/versions/"+answer.(response).data.(wire.RevokedCertificate).VersionID), nil
+	return s.stepByHand(r, revokeStep, s.revokeCertificate, typed, map[string]any{"reason": typed.Statement})
 }
