@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -33,7 +32,7 @@ func (s *server) changes(r *http.Request) (any, error) {
 	}
 	if epoch != s.Installation.Epoch {
 		return nil, domain.Refuse(domain.CursorAhead,
-			fmt.Sprintf("The cursor is of epoch %d, the ledger's is %d: the database was restored since. Read the feed again from a cursor you trust, or from 0.", epoch, s.Installation.Epoch))
+			"The cursor is of epoch %d, the ledger's is %d: the database was restored since. Read the feed again from a cursor you trust, or from 0.", epoch, s.Installation.Epoch)
 	}
 	page, err := s.changesAfter(r.Context(), callOf(r).access, company, after, limit)
 	if err == nil && len(page.Events) == 0 && wait > 0 {
