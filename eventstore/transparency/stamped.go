@@ -45,9 +45,6 @@ func (s Stamp) compare(other Stamp) int {
 	return cmp.Or(cmp.Compare(s.TreeSize, other.TreeSize), cmp.Compare(s.Authority, other.Authority))
 }
 
-// mostStamped is how many checkpoints evidence has room for, and how many tokens of each.
-const mostStamped = 4
-
 // Stamped answers, for each authority, its token of the earliest checkpoint that holds the event at a position of a
 // shard, whose leaf (domain.Event.Leaf) the caller has read: by checkpoint, the smallest first, each with the proof
 // that it holds the leaf. Proofs are checked before they are answered, tokens are not. Of more than evidence has room
@@ -72,7 +69,7 @@ func (r *Reader) stamped(ctx context.Context, shard domain.Shard, position int64
 	if q.err != nil {
 		return nil, q.err
 	}
-	for len(q.stamps) > 0 && len(stamped) < mostStamped {
+	for len(q.stamps) > 0 && len(stamped) < evidence.MostTimestamps {
 		first := q.stamps[0]
 		same := slices.IndexFunc(q.stamps, func(s Stamp) bool { return s.TreeSize != first.TreeSize || s.Checkpoint != first.Checkpoint })
 		if same < 0 {
@@ -82,7 +79,7 @@ func (r *Reader) stamped(ctx context.Context, shard domain.Shard, position int64
 		if err != nil {
 			return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d as it was stamped: %w", q.index, position, shard, err)
 		}
-		for _, s := range q.stamps[:min(same, mostStamped)] {
+		for _, s := range q.stamps[:min(same, evidence.MostTokens)] {
 			one.Tokens = append(one.Tokens, evidence.StampToken{Authority: s.Authority, GenTime: evidence.FormatTime(s.GenTime), Token: base64.StdEncoding.EncodeToString(s.Token)})
 		}
 		stamped, q.stamps = append(stamped, one), q.stamps[same:]

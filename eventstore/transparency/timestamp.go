@@ -13,7 +13,6 @@ import (
 	"math/big"
 	"mime"
 	"net/http"
-	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -50,13 +49,11 @@ type TimestampAuthority struct {
 	unpinned bool  // and this was said
 }
 
-var authorityName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-
 // NewTimestampAuthority takes the name that the trusted-keys file gives an authority, and its address: https, or http
 // to this machine.
 func NewTimestampAuthority(name, address string) (*TimestampAuthority, error) {
-	if !authorityName.MatchString(name) {
-		return nil, errors.New("the name of an authority must be 1 to 64 letters, digits, points, underscores or hyphens, and begin with a letter or digit")
+	if err := evidence.CheckAuthorityName(name); err != nil {
+		return nil, err
 	}
 	if err := checkPeer(name, address); err != nil {
 		return nil, err
