@@ -23,7 +23,9 @@ const verifierScripts = "web/assets"
 
 // verifierFiles are the scripts that the verifier of the page is made of.
 func verifierFiles() []string {
-	return []string{"verifier.js", "strictjson.js", "transparency.js", "bytes.js"}
+	return []string{
+		"verifier.js", "envelope.js", "forms.js", "trust.js", "strictjson.js", "transparency.js", "timestamps.js", "asn1.js", "ed25519.js", "bytes.js",
+	}
 }
 
 // verdict is what a verifier finds in a vector.
