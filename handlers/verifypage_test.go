@@ -137,15 +137,19 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 	for _, found := range regexp.MustCompile(`data-word="((?:reason|note|part)-[^"]+)"`).FindAllStringSubmatch(string(s.page("/en"+web.VerifyPath).body), -1) {
 		said[found[1]] = true
 	}
-	coded := map[string]bool{"note-was-current": true, "note-was-superseded": true} // made of the status
+	coded := map[string]bool{ // made of the status, and of the kind of key
+		"note-was-current": true, "note-was-superseded": true,
+		"reason-log-key": true, "reason-log-key-signs": true, "reason-witness-key": true, "reason-witness-key-signs": true,
+	}
 	for _, name := range verifierFiles() {
 		text, err := os.ReadFile(filepath.Join(verifierScripts, name))
 		check(t, err)
-		for kind, pattern := range map[string]string{
-			"reason-": `(?:Refusal\(|\.fail\("[a-z]+", |\["(?:invalid|untrusted)", |[^.]fail\()"([a-z0-9-]+)"`, "note-": `note\("([a-z-]+)"`, "part-": `(?:fail|attempt)\("([a-z]+)", `,
+		for _, c := range []struct{ kind, pattern string }{
+			{"reason-", `(?:Refusal\(|Untrusted\(|\.fail\("[a-z]+", |\["(?:invalid|untrusted)", |[^.]fail\(|refuse\("[a-z]+", )"([a-z0-9-]+)"`},
+			{"reason-", `"(token-[a-z]+)"(?:\);|,\n| : )`}, {"note-", `note\("([a-z-]+)"`}, {"part-", `(?:fail|failed|attempt)\("([a-z]+)", `},
 		} {
-			for _, found := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
-				coded[kind+string(found[1])] = true
+			for _, found := range regexp.MustCompile(c.pattern).FindAllSubmatch(text, -1) {
+				coded[c.kind+string(found[1])] = true
 			}
 		}
 	}

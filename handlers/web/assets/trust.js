@@ -168,5 +168,7 @@ export async function parseTrustedKeys(bytes) {
   const entries = value.get("timestampAuthorities") ?? [];
   const timestamps = entries.length > 0 ? await loadTimestamps() : null;
   const isRevoked = (keyId) => revocation({ keyId, fingerprintSha256: keys.get(keyId)?.fingerprintSha256 }) !== undefined;
-  return { keys, revocation, isRevoked, logKeys, witnessKeys, authorities: await readAuthorities(entries, timestamps), timestamps };
+  const authorities = await readAuthorities(entries, timestamps);
+  const witnesses = new Set([...witnessKeys.values()].map(({ name }) => name)); // one may have several keys
+  return { keys, revocation, isRevoked, logKeys, witnessKeys, witnesses, authorities, timestamps };
 }
