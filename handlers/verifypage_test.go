@@ -110,6 +110,15 @@ func TestVerifierInNode(t *testing.T) {
 	runTests(t, verifierModules(t), "web/testdata/verifier.test.js", "")
 }
 
+// A token is refused whatever byte of it is changed, and is never valid where it could not be checked.
+func TestTokensInNode(t *testing.T) {
+	needsNPM(t, "tokens in Node.js")
+	text, _ := vectorFile(t)
+	directory := verifierModules(t)
+	check(t, os.WriteFile(filepath.Join(directory, "vectors.json"), text, 0o600))
+	runTests(t, directory, "web/testdata/timestamps.test.js", "")
+}
+
 // The scripts as they are served reach the published verdicts in a browser.
 func TestVectorsInTheBrowser(t *testing.T) {
 	text, want := vectorFile(t)
