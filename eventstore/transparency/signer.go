@@ -59,13 +59,16 @@ func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 // noteSigner is a Signer as the note package asks for one.
 type noteSigner struct{ *Signer }
 
-func (s noteSigner) Name() string { return s.LogKey.Name }
-func (s noteSigner) KeyHash() uint32 {
-	hash, _ := strconv.ParseUint(s.LogKey.KeyHash, 16, 32) // four bytes in hexadecimal, as NewLogKey wrote them
-	return uint32(hash)
-}
+func (s noteSigner) Name() string    { return s.LogKey.Name }
+func (s noteSigner) KeyHash() uint32 { return keyHash(s.LogKey.KeyHash) }
 func (s noteSigner) Sign(text []byte) ([]byte, error) {
 	return base64.RawURLEncoding.DecodeString(s.private.Sign(text))
+}
+
+// keyHash reads four bytes in hexadecimal, as package evidence writes them.
+func keyHash(text string) uint32 {
+	hash, _ := strconv.ParseUint(text, 16, 32)
+	return uint32(hash)
 }
 
 // sign makes a checkpoint (C2SP tlog-checkpoint) without extension lines: a signed note.
