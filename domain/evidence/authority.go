@@ -35,8 +35,8 @@ type Authority struct {
 // from then on.
 func NewAuthority(name string, certificates [][]byte) (Authority, error) {
 	a := Authority{Name: name, Certificates: certificates}
-	if !authorityPattern.MatchString(name) {
-		return Authority{}, errors.New("name: must be 1 to 64 characters A-Z a-z 0-9 . _ -, the first a letter or digit")
+	if err := CheckAuthorityName(name); err != nil {
+		return Authority{}, err
 	}
 	if n := len(certificates); n < 1 || n > mostCertificates {
 		return Authority{}, fmt.Errorf("certificates: must be 1 to %d, not %d", mostCertificates, n)
@@ -55,6 +55,14 @@ func NewAuthority(name string, certificates [][]byte) (Authority, error) {
 		a.anchors = append(a.anchors, certificate)
 	}
 	return a, nil
+}
+
+// CheckAuthorityName refuses a name that no authority can be pinned by.
+func CheckAuthorityName(name string) error {
+	if !authorityPattern.MatchString(name) {
+		return errors.New("name: must be 1 to 64 characters A-Z a-z 0-9 . _ -, the first a letter or digit")
+	}
+	return nil
 }
 
 // Anchors are the pinned certificates, parsed.
