@@ -334,6 +334,11 @@ class TrustedKeys:
     def _revocation(self, key_id: str, fingerprint: str) -> _Revocation | None:
         return self._revoked.get(key_id) or self._revoked.get(fingerprint)
 
+    def _is_revoked(self, key_id: str) -> bool:
+        """Of a key that is pinned, or that the file names as revoked alone."""
+        key = self._keys.get(key_id)
+        return self._revocation(key_id, key.fingerprint if key is not None else "") is not None
+
 
 class _Untrusted(_Refused):
     """The key, or the certificate, is not pinned, or it is revoked."""
@@ -582,14 +587,19 @@ def _check_signature(signed: Mapping[str, Any], trusted: TrustedKeys) -> _Key:
     _decode(signed["signature"], 64, "signature")
     key = trusted._lookup(signed["keyId"])
     _check_signed_by(signed, key)
+    if not _is_of(signed, key):
+        raise _Refused("the receipt's key differs from the trusted key of the same keyId")
     return key
 
 
 def _check_signed_by(signed: Mapping[str, Any], key: _Key) -> None:
     signature = _decode(signed["signature"], 64, "signature")
     _check_ed25519(key.raw, signature, signed["payload"].encode("utf-8"), "the signature does not belong to the payload")
-    if signed["publicKeyJwk"] != key.jwk or signed["fingerprintSha256"] != key.fingerprint:
-        raise _Refused("the receipt's key differs from the trusted key of the same keyId")
+
+
+def _is_of(signed: Mapping[str, Any], key: _Key) -> bool:
+    """Whether the receipt's own words about the key are those of the key."""
+    return bool(signed["publicKeyJwk"] == key.jwk and signed["fingerprintSha256"] == key.fingerprint)
 
 
 def _read_payload(
@@ -872,6 +882,8 @@ _RSA_ENCRYPTION: Final = "1.2.840.113549.1.1.1"
 _BASIC_CONSTRAINTS: Final = "2.5.29.19"
 _KEY_USAGE: Final = "2.5.29.15"
 _EXTENDED_KEY_USAGE: Final = "2.5.29.37"
+# Extensions that may be critical: those above, key identifiers, distribution points of lists, and policies.
+_KNOWN_EXTENSIONS: Final = {_BASIC_CONSTRAINTS, _KEY_USAGE, _EXTENDED_KEY_USAGE, "2.5.29.14", "2.5.29.35", "2.5.29.31", "2.5.29.32"}
 _TIME_STAMPING: Final = "1.3.6.1.5.5.7.3.8"
 _ANY_USAGE: Final = "2.5.29.37.0"
 
@@ -917,6 +929,7 @@ class _Certificate:
     usage: frozenset[str] | None  # names of bits; None: any
     purposes: tuple[str, ...] | None  # of the extended key usage; None: any
     purposes_critical: bool
+    understood: bool  # no other extension is critical
 
     def valid_at(self, at: datetime) -> bool:
         return self.not_before <= at <= self.not_after
@@ -968,6 +981,11 @@ def _der_elements(data: bytes, what: str, depth: int = 0) -> list[bytes]:
     return elements
 
 
+def _inside(element: bytes) -> bytes:
+    """The content of an element that is DER."""
+    return element[2 + max(0, element[1] - 0x80) :]
+
+
 def _is_der(tag: int, content: bytes) -> bool:
     """Whether the content of a universal type has the one spelling of DER, as far as the type alone decides it."""
     if tag in (0x30, 0x31):  # SEQUENCE and SET, the only ones that are constructed
@@ -995,16 +1013,17 @@ def _one_der(data: bytes, what: str) -> None:
         raise _Refused(f"{what} must be one element and nothing after it")
 
 
-def _children(value: Any) -> list[bytes]:
-    """The elements of a constructed value, as they stand."""
-    return _der_elements(value.contents, "the token")
+def _fields(content: bytes, tags: bytes, what: str) -> list[bytes]:
+    """The elements of a constructed value's content, whose tags must match the pattern: asn1crypto passes over what follows the last it knows."""
+    elements = _der_elements(content, what)
+    if not re.fullmatch(tags, bytes(element[0] for element in elements), re.DOTALL):
+        raise _Refused(f"{what} must hold the elements of its standard, and no others")
+    return elements
 
 
 def _algorithm(value: Any, what: str) -> str:
     """The OID of an AlgorithmIdentifier that has no parameters, or NULL."""
-    oid, *parameters = _children(value)
-    if parameters not in ([], [b"\x05\x00"]):
-        raise _Refused(f"{what} must have no parameters")
+    _fields(value.contents, rb"\x06\x05?", what)  # without parameters, or with NULL
     return str(value[0].dotted)
 
 
@@ -1020,6 +1039,7 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
     _one_der(der, "a certificate")
 
     def build(whole: Any) -> _Certificate:
+        _fields(whole.contents, rb"\x30\x30\x03", "a certificate")
         tbs = whole["tbs_certificate"]
         if whole["signature_algorithm"].dump() != tbs["signature"].dump():
             raise _Refused("a certificate names two algorithms of its signature")
@@ -1048,9 +1068,10 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
             not_before=not_before, not_after=not_after, key=tbs["subject_public_key_info"].dump(),
             authority=constraints is not None and constraints["ca"].native is True,
             path_length=None if constraints is None else constraints["path_len_constraint"].native,
-            usage=frozenset(values[_KEY_USAGE].native) if _KEY_USAGE in values else None,
+            usage=frozenset(values[_KEY_USAGE].native) or None if _KEY_USAGE in values else None,
             purposes=tuple(purpose.dotted for purpose in purposes) if purposes is not None else None,
             purposes_critical=purposes is not None and found[_EXTENDED_KEY_USAGE][0] is True,
+            understood=all(oid in _KNOWN_EXTENSIONS for oid, (critical, _) in found.items() if critical),
         )
 
     certificate: _Certificate = asn1.read(asn1.x509.Certificate, der, "a certificate", build)
@@ -1083,21 +1104,20 @@ def _read_token(der: bytes, asn1: _Asn1) -> _Token:
     _one_der(der, "the token")
 
     def build(info: Any) -> _Token:
+        _fields(_inside(_fields(info.contents, rb"\x06\xa0", "the token")[1]), rb"\x30", "the token")
         if info["content_type"].dotted != _SIGNED_DATA:
             raise _Refused("the token is no CMS SignedData")
         data = info["content"]
+        _fields(data.contents, rb"\x02\x31\x30\xa0\x31", "the signed data, which has certificates and no revocation lists,")
         if _version(data["version"]) != 3:
             raise _Refused("the version of the token's signed data must be 3")
         content = data["encap_content_info"]
+        _fields(_inside(_fields(content.contents, rb"\x06\xa0", "the encapsulated content")[1]), rb"\x04", "the encapsulated content")
         if content["content_type"].dotted != _TST_INFO:
             raise _Refused("what the token signs is no TSTInfo")
         if len(data["digest_algorithms"]) != 1 or len(data["signer_infos"]) != 1:
             raise _Refused("the token must have one digest algorithm and one signer")
-        if not isinstance(data["certificates"], asn1.cms.CertificateSet) or not isinstance(data["crls"], asn1.core.Void):
-            raise _Refused("the token must have certificates, and no revocation lists")
-        encoded = _children(data["certificates"])
-        if not 1 <= len(encoded) <= _MAX_CERTIFICATES or any(certificate[0] != 0x30 for certificate in encoded):
-            raise _Refused(f"the token must have 1 to {_MAX_CERTIFICATES} certificates of X.509")
+        encoded = _fields(data["certificates"].contents, rb"\x30{1,%d}" % _MAX_CERTIFICATES, "the set of X.509 certificates, at most 8,")
         certificates = tuple(_read_certificate_der(certificate, asn1) for certificate in encoded)
         tst_info = content["content"].contents
         signer = _check_signer(data["signer_infos"][0], data["digest_algorithms"][0], tst_info, certificates, asn1)
@@ -1115,8 +1135,10 @@ def _version(value: Any) -> int:
 
 def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequence[_Certificate], asn1: _Asn1) -> _Certificate:
     """Checks the signature over the attributes, and by them over the TSTInfo; returns the signer's certificate."""
+    _fields(info.contents, rb"\x02\x30\x30\xa0\x30\x04", "the signer, which has signed attributes and no unsigned ones,")
     if _version(info["version"]) != 1 or info["sid"].name != "issuer_and_serial_number":
         raise _Refused("the signer must be of version 1, and be named by issuer and serial number")
+    _fields(info["sid"].chosen.contents, rb"\x30\x02", "the signer's name")
     issuer, serial = info["sid"].chosen["issuer"].dump(), info["sid"].chosen["serial_number"].native
     named = [certificate for certificate in certificates if certificate.issuer == issuer and certificate.serial == serial]
     if len(named) != 1:
@@ -1124,19 +1146,16 @@ def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequenc
     digest = _digest_name(info["digest_algorithm"], "the signer's digest")
     if digest != _digest_name(listed, "the listed digest"):
         raise _Refused("the signer's digest is not the listed one")
-    if not isinstance(info["signed_attrs"], asn1.cms.CMSAttributes) or not isinstance(info["unsigned_attrs"], asn1.core.Void):
-        raise _Refused("the signer must have signed attributes, and no unsigned ones")
 
-    encoded = _children(info["signed_attrs"])
+    encoded = _fields(info["signed_attrs"].contents, rb"\x30+", "the signed attributes")
     if encoded != sorted(set(encoded)):
         raise _Refused("the signed attributes must stand in the order of DER")
     attributes: dict[str, bytes] = {}  # by type, the one value
     for attribute in info["signed_attrs"]:
-        oid, (_, values) = attribute["type"].dotted, _children(attribute)
-        value = asn1.core.load(values, strict=True).contents
-        if oid in attributes or values[0] != 0x31 or len(_der_elements(value, "a signed attribute")) != 1:
-            raise _Refused("a signed attribute must stand once, and have one value")
-        attributes[oid] = value
+        oid, (_, values) = attribute["type"].dotted, _fields(attribute.contents, rb"\x06\x31", "a signed attribute")
+        if oid in attributes:
+            raise _Refused("a signed attribute must stand once")
+        (attributes[oid],) = _fields(_inside(values), rb".", "a signed attribute")
     expected = asn1.core.ObjectIdentifier(_TST_INFO).dump()
     if attributes.get(_CONTENT_TYPE) != expected:
         raise _Refused("the signed attributes must name the content type TSTInfo")
@@ -1165,9 +1184,10 @@ def _check_binding(attributes: Mapping[str, bytes], signer: _Certificate, asn1: 
             continue
         found = True
 
+        # In the newer one SHA-256 is the default, and so may be left out.
         def build(value: Any, digest: str = digest) -> None:
             first = value["certs"][0]
-            if _children(first)[0][0] == 0x30:  # SHA-256 is the default and so may be left out
+            if _fields(first.contents, rb"\x04\x30?" if digest == "sha1" else rb"\x30?\x04\x30?", "the signing certificate")[0][0] == 0x30:
                 digest = _digest_name(first["hash_algorithm"], "the signing certificate's digest")
             if first["cert_hash"].contents != hashlib.new(digest, signer.der, usedforsecurity=False).digest():
                 raise _Refused("the signing certificate that is named is not the signer's")
@@ -1179,9 +1199,11 @@ def _check_binding(attributes: Mapping[str, bytes], signer: _Certificate, asn1: 
 
 def _read_tst_info(info: Any, asn1: _Asn1) -> tuple[bytes, datetime, timedelta]:
     """The imprint, the time and the accuracy of a TSTInfo (RFC 3161, section 2.4.2)."""
+    _fields(info.contents, rb"\x02\x06\x30\x02\x18\x30?\x01?\x02?\xa0?\xa1?", "the TSTInfo")
     if _version(info["version"]) != 1:
         raise _Refused("the version of the TSTInfo must be 1")
     imprint = info["message_imprint"]
+    _fields(imprint.contents, rb"\x30\x04", "the imprint")
     if _digest_name(imprint["hash_algorithm"], "the imprint's digest") != "sha256" or len(imprint["hashed_message"].contents) != 32:
         raise _Refused("the imprint must be of SHA-256")
     match = _GENERALIZED_TIME.fullmatch(info["gen_time"].contents)
@@ -1194,6 +1216,7 @@ def _read_tst_info(info: Any, asn1: _Asn1) -> tuple[bytes, datetime, timedelta]:
         raise _Refused("genTime must be a real date and time") from None
     accuracy = timedelta(0)
     if not isinstance(info["accuracy"], asn1.core.Void):
+        _fields(info["accuracy"].contents, rb"\x02?\x80?\x81?", "the accuracy")
         for name, least, most, unit in (("seconds", 0, 3600, 1_000_000), ("millis", 1, 999, 1000), ("micros", 1, 999, 1)):
             part = info["accuracy"][name]
             if isinstance(part, asn1.core.Void):
@@ -1229,6 +1252,8 @@ def _check_chains(token: _Token, authority: _Authority, asn1: _Asn1) -> None:
     """
     if not all(certificate.valid_at(token.at) for certificate in token.certificates):
         raise _Untrusted("a certificate of the token had expired, or was not valid yet")
+    if not all(certificate.understood for certificate in token.certificates):
+        raise _Untrusted("a certificate of the token has a critical extension that is not known here (RFC 5280, section 4.2)")
     pinned = {der: _read_certificate_der(der, asn1) for der in authority.certificates}
     issuers = list({**{certificate.der: certificate for certificate in token.certificates}, **pinned}.values())
     checked: dict[tuple[bytes, bytes], bool] = {}
@@ -1238,7 +1263,8 @@ def _check_chains(token: _Token, authority: _Authority, asn1: _Asn1) -> None:
         pair = (issuer.der, subject.der)
         if pair not in checked:
             checked[pair] = False
-            if issuer.subject == subject.issuer and issuer.authority and (issuer.usage is None or "key_cert_sign" in issuer.usage):
+            itself = (issuer.subject, issuer.key) == (subject.subject, subject.key)  # another certificate of one key leads nowhere
+            if issuer.subject == subject.issuer and not itself and issuer.authority and issuer.understood and (issuer.usage is None or "key_cert_sign" in issuer.usage):
                 with contextlib.suppress(_Refused):
                     _check_signature_by(issuer.key, *_SIGNATURES.get(subject.algorithm, ("", "")), subject.signature, subject.signed)
                     checked[pair] = True
@@ -1493,7 +1519,7 @@ def _state(f: Findings, name: str, signed: Mapping[str, Any], o: _Options, check
     """The finding on a signed state. Under a revoked key it says nothing, which is no failure of a record that was accepted under one."""
     reasons = len(f.reasons)
     finding = _part(f, name, check)
-    if finding == UNTRUSTED and f.accepted and signed["keyId"] in o.trusted._revoked:
+    if finding == UNTRUSTED and f.accepted and o.trusted._is_revoked(signed["keyId"]):
         del f.reasons[reasons:]
         f.notes.append(f"{name}: its key has been revoked, so it says nothing")
     return finding
@@ -1518,41 +1544,38 @@ def _check_pinned(f: Findings, signed: Mapping[str, Any], trusted: TrustedKeys) 
 
 
 def _verify_record(f: Findings, envelope: Mapping[str, Any], o: _Options) -> None:
-    if o.accept_stamped and (revoked := _revoked_key(envelope, o.trusted)) is not None:
-        _accept_stamped(f, envelope, *revoked, o)
+    if o.accept_stamped and o.trusted._is_revoked(envelope["keyId"]):
+        _accept_stamped(f, envelope, o)
         return
     _check_pinned(f, envelope, o.trusted)
     f.record = _read_record(envelope["payload"], o.record_schema)
 
 
-def _revoked_key(signed: Mapping[str, Any], trusted: TrustedKeys) -> tuple[_Key, _Revocation] | None:
-    """The revoked key that the signature names: the pinned one, or the receipt's own where it is that of the revocation's two names."""
-    key = trusted._keys.get(signed["keyId"])
-    if key is not None:
-        revocation = trusted._revocation(key.key_id, key.fingerprint)
-        return (key, revocation) if revocation is not None else None
-    revocation = trusted._revoked.get(signed["keyId"])
-    if revocation is None or signed["keyId"] != revocation.key_id:
-        return None
-    try:
-        raw = _decode(signed["publicKeyJwk"]["x"], 32, "x")
-    except _Refused:
-        return None
-    if _key_names(raw) != (revocation.key_id, revocation.fingerprint):
-        return None
-    return _Key(revocation.key_id, raw, revocation.fingerprint), revocation
+def _revoked_key(signed: Mapping[str, Any], trusted: TrustedKeys) -> tuple[_Key, _Revocation]:
+    """The revoked key that signed: the pinned one, or the receipt's own where the file as it is published names it by two hashes alone."""
+    key_id = signed["keyId"]
+    key = trusted._keys.get(key_id)
+    if key is None:
+        try:
+            raw = _decode(signed["publicKeyJwk"]["x"], 32, "x")
+        except _Refused as error:
+            raise _Untrusted(f"the key has been revoked: {error}") from None
+        name, fingerprint = _key_names(raw)
+        key = _Key(name, raw, fingerprint)
+    revocation = trusted._revocation(key.key_id, key.fingerprint)
+    if revocation is None or (key_id, key_id, key.fingerprint) != (key.key_id, revocation.key_id, revocation.fingerprint) or not _is_of(signed, key):
+        raise _Untrusted("the key has been revoked, and the receipt's differs from the one of the same keyId")
+    return key, revocation
 
 
-def _accept_stamped(f: Findings, envelope: Mapping[str, Any], key: _Key, revocation: _Revocation, o: _Options) -> None:
+def _accept_stamped(f: Findings, envelope: Mapping[str, Any], o: _Options) -> None:
     """Accepts a record under a revoked key that a pinned authority stamped before the revocation; any other is _Untrusted."""
+    key, revocation = _revoked_key(envelope, o.trusted)
+    _check_signed_by(envelope, key)
+    record = _read_record(envelope["payload"], o.record_schema)
     stamped = Findings(time=f.time)
-    try:
-        _check_signed_by(envelope, key)
-        record = _read_record(envelope["payload"], o.record_schema)
-        if stamped.time == NOT_CHECKED:
-            _judge_time(stamped, envelope, record, o)
-    except _Refused:
-        stamped.time = NOT_CHECKED
+    if stamped.time == NOT_CHECKED:
+        _judge_time(stamped, envelope, record, o)
     if stamped.time != VALID or stamped.existed_before is None or _timestamp(stamped.existed_before, "time") >= revocation.since:
         raise _Untrusted(f"the key has been revoked, and no pinned authority stamped the record before {revocation.text}")
     f.record, f.accepted = record, True
