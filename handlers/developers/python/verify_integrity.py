@@ -7,16 +7,28 @@ RECEIPT is evidence saved from the service, a public receipt, or a downloaded
 certificate of the certification API. TRUSTED_KEYS is
 a trusted-keys file that you obtained and pinned through a channel you trust: a
 key inside a receipt proves nothing. DOCUMENT is compared by its SHA-256. A proof
-that the transparency log holds the record is checked where the file has logKeys.
+that the transparency log holds the record is checked where the file has logKeys,
+and tokens of timestamp authorities (RFC 3161) where it has timestampAuthorities
+too: such a token says that the record existed before a time, by a clock that is
+not the service's. It is no time of registration. Cosignatures of the log's
+checkpoint are counted where the file has witnessKeys.
 
 Exit code 0: everything supplied and required holds. 1: something does not, the
 document differs, or the record had been revoked. 2: it could not be checked.
 A version that a later one has replaced exits 0 and is called historical.
 
+A key that was revoked makes nothing valid by itself. A checkpoint under a revoked
+log key counts where a pinned authority stamped it, or as many pinned witnesses as
+are required cosigned it, before the revocation's since; a record under a revoked
+signing key where a pinned authority stamped it before and
+--accept-stamped-before-revocation is given.
+
 No network is used, so nothing is said about what is current now. From a program,
 call verify_receipt; with both saved schemas it validates them as well.
 
-Needs Python 3.11 and the package cryptography; jsonschema for the schemas only.
+Needs Python 3.11 and the package cryptography (Debian: python3-cryptography);
+asn1crypto (Debian: python3-asn1crypto) for tokens of timestamp authorities, without
+which they are not-checked; and jsonschema for the schemas only.
 This is an implementation of its own, not a translation of the service's.
 """
 
@@ -1254,8 +1266,10 @@ def _check_chains(token: _Token, authority: _Authority, asn1: _Asn1) -> None:
         raise _Untrusted("a certificate of the token had expired, or was not valid yet")
     if not all(certificate.understood for certificate in token.certificates):
         raise _Untrusted("a certificate of the token has a critical extension that is not known here (RFC 5280, section 4.2)")
-    pinned = {der: _read_certificate_der(der, asn1) for der in authority.certificates}
-    issuers = list({**{certificate.der: certificate for certificate in token.certificates}, **pinned}.values())
+    known = {certificate.der: certificate for certificate in token.certificates}
+    for der in authority.certificates:
+        with contextlib.suppress(_Refused):  # one that is not in DER throughout issues nothing
+            known[der] = _read_certificate_der(der, asn1)
     checked: dict[tuple[bytes, bytes], bool] = {}
 
     def issued(issuer: _Certificate, subject: _Certificate) -> bool:
@@ -1273,16 +1287,16 @@ def _check_chains(token: _Token, authority: _Authority, asn1: _Asn1) -> None:
     for certificate in token.certificates:
         reached = {certificate.der: certificate}
         for step in range(_MAX_STEPS):
-            if not reached.keys().isdisjoint(pinned):
+            if not reached.keys().isdisjoint(authority.certificates):
                 break
             reached = {
                 issuer.der: issuer
-                for issuer in issuers
+                for issuer in known.values()
                 if issuer.valid_at(token.at) and (issuer.path_length is None or issuer.path_length >= step)
                 and (certificate is not token.signer or issuer.purposes is None or not {_TIME_STAMPING, _ANY_USAGE}.isdisjoint(issuer.purposes))
                 and any(issued(issuer, subject) for subject in reached.values())
             }
-        if reached.keys().isdisjoint(pinned):
+        if reached.keys().isdisjoint(authority.certificates):
             raise _Untrusted(f"a certificate of the token does not lead to one that is pinned for {authority.name}")
 
 
