@@ -28,12 +28,11 @@ import (
 // authority is a time-stamping authority with a root of its own. What it answers is made by OpenSSL, unless a test says
 // otherwise.
 type authority struct {
-	t    *testing.T
-	name string
-	root *x509.Certificate
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	dir  string // of the files that OpenSSL reads
+	t            *testing.T
+	name         string
+	root, cert   *x509.Certificate
+	rootKey, key *ecdsa.PrivateKey
+	dir          string // of the files that OpenSSL reads
 	*httptest.Server
 
 	mu    sync.Mutex
@@ -45,15 +44,16 @@ type authority struct {
 func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
 	a := &authority{t: t, name: name, dir: t.TempDir()}
-	rootKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	var err error
+	a.rootKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(t, err)
-	a.root = certificate(t, nil, rootKey, rootKey, &x509.Certificate{
+	a.root = certificate(t, nil, a.rootKey, a.rootKey, &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name + " root"}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	})
 	a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(t, err)
-	a.cert = certificate(t, a.root, a.key, rootKey, stamper(name, time.Now().Add(24*time.Hour)))
+	a.cert = certificate(t, a.root, a.key, a.rootKey, stamper(name, time.Now().Add(24*time.Hour)))
 	private, err := x509.MarshalPKCS8PrivateKey(a.key)
 	check(t, err)
 	for file, block := range map[string]*pem.Block{
@@ -150,7 +150,7 @@ func (a *authority) does(misbehave func(w http.ResponseWriter, r *http.Request, 
 }
 
 // forge answers as an authority does whose program is another, and in which change has altered what is to be signed.
-func (a *authority) forge(query []byte, cert *x509.Certificate, key crypto.Signer, change func(*timestamp.Timestamp)) []byte {
+func (a *authority) forge(query []byte, cert *x509.Certificate, change func(*timestamp.Timestamp)) []byte {
 	a.t.Helper()
 	q, err := timestamp.ParseRequest(query)
 	check(a.t, err)
@@ -158,7 +158,7 @@ func (a *authority) forge(query []byte, cert *x509.Certificate, key crypto.Signe
 		HashAlgorithm: q.HashAlgorithm, HashedMessage: q.HashedMessage, Time: time.Now(), Nonce: q.Nonce, Policy: asn1.ObjectIdentifier{1, 2, 3}, AddTSACertificate: true,
 	}
 	change(stamp)
-	der, err := stamp.CreateResponseWithOpts(cert, key, crypto.SHA256)
+	der, err := stamp.CreateResponseWithOpts(cert, a.key, crypto.SHA256)
 	check(a.t, err)
 	return der
 }

@@ -51,11 +51,9 @@ func (k *Keeper) stampNow() {
 // authority's root, and each checkpoint signed by the log.
 func tokens(t *testing.T, l *ledgertest.Ledger, signer *Signer, authorities ...*authority) (names []string) {
 	t.Helper()
-	stamps, err := (&Reader{Pool: l.Pool}).Timestamps(context.Background(), 0, 1000)
-	check(t, err)
 	v, err := note.NewVerifier(signer.VerifierKey)
 	check(t, err)
-	for _, s := range stamps {
+	for _, s := range stampsOf(t, l) {
 		names = append(names, fmt.Sprintf("%d %s", s.TreeSize, s.Authority))
 		opened, err := note.Open([]byte(s.Checkpoint), note.VerifierList(v))
 		check(t, err)
