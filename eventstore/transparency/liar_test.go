@@ -19,6 +19,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency/stamptest"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -26,26 +27,23 @@ import (
 func TestLyingAuthority(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
-	good, liar, stranger := newAuthority(t, "good"), newAuthority(t, "liar"), newAuthority(t, "liar")
-	log := process(t, l, signer, stamping(good, liar))
+	good, liar, stranger := stamptest.New(t, "good"), stamptest.New(t, "liar"), stamptest.New(t, "liar")
+	log := process(t, l, signer, stamping(t, good, liar))
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
 	t.Cleanup(elsewhere.Close)
 	forged := func(change func(*timestamp.Timestamp)) func(http.ResponseWriter, *http.Request, []byte) {
 		return func(w http.ResponseWriter, _ *http.Request, query []byte) {
-			reply(w, liar.forge(query, liar.cert, change))
+			stamptest.Reply(w, liar.Forge(query, liar.Cert, change))
 		}
 	}
 	answers := func(body []byte) func(http.ResponseWriter, *http.Request, []byte) {
-		return func(w http.ResponseWriter, _ *http.Request, _ []byte) { reply(w, body) }
+		return func(w http.ResponseWriter, _ *http.Request, _ []byte) { stamptest.Reply(w, body) }
 	}
 	rejected, err := asn1.Marshal(struct{ Status struct{ Status int } }{struct{ Status int }{2}})
 	check(t, err)
 	granted, err := asn1.Marshal(struct{ Status struct{ Status int } }{})
 	check(t, err)
-	expired := certificate(t, liar.root, liar.key, liar.rootKey, stamper("liar", time.Now().Add(-time.Hour)))
-	forServers := stamper("liar", time.Now().Add(time.Hour))
-	forServers.ExtraExtensions = nil
-	forServers = certificate(t, liar.root, liar.key, liar.rootKey, forServers)
+	expired, forServers := liar.Certify(time.Now().Add(-time.Hour), true), liar.Certify(time.Now().Add(time.Hour), false)
 	var replayed []byte
 	n := 0
 	turn := func(what string) {
@@ -64,9 +62,9 @@ func TestLyingAuthority(t *testing.T) {
 		}
 		return of
 	}
-	liar.does(func(w http.ResponseWriter, _ *http.Request, query []byte) {
-		replayed = liar.forge(query, liar.cert, func(*timestamp.Timestamp) {})
-		reply(w, replayed)
+	liar.Does(func(w http.ResponseWriter, _ *http.Request, query []byte) {
+		replayed = liar.Forge(query, liar.Cert, func(*timestamp.Timestamp) {})
+		stamptest.Reply(w, replayed)
 	})
 	turn("is honest")
 	if got := stored(); got["good"] != 1 || got["liar"] != 1 {
@@ -80,15 +78,15 @@ func TestLyingAuthority(t *testing.T) {
 		"is an hour behind":      forged(func(s *timestamp.Timestamp) { s.Time = s.Time.Add(-time.Hour) }),
 		"is a minute ahead":      forged(func(s *timestamp.Timestamp) { s.Time = s.Time.Add(65 * time.Second) }),
 		"sends no certificate":   forged(func(s *timestamp.Timestamp) { s.AddTSACertificate = false }),
-		"replays":                func(w http.ResponseWriter, _ *http.Request, _ []byte) { reply(w, replayed) },
+		"replays":                func(w http.ResponseWriter, _ *http.Request, _ []byte) { stamptest.Reply(w, replayed) },
 		"is another authority": func(w http.ResponseWriter, _ *http.Request, query []byte) {
-			reply(w, stranger.forge(query, stranger.cert, func(*timestamp.Timestamp) {}))
+			stamptest.Reply(w, stranger.Forge(query, stranger.Cert, func(*timestamp.Timestamp) {}))
 		},
 		"has an expired certificate": func(w http.ResponseWriter, _ *http.Request, query []byte) {
-			reply(w, liar.forge(query, expired, func(*timestamp.Timestamp) {}))
+			stamptest.Reply(w, liar.Forge(query, expired, func(*timestamp.Timestamp) {}))
 		},
 		"has a certificate for something else": func(w http.ResponseWriter, _ *http.Request, query []byte) {
-			reply(w, liar.forge(query, forServers, func(*timestamp.Timestamp) {}))
+			stamptest.Reply(w, liar.Forge(query, forServers, func(*timestamp.Timestamp) {}))
 		},
 		"answers nonsense":       answers([]byte("no token")),
 		"answers nothing":        answers(nil),
@@ -96,22 +94,22 @@ func TestLyingAuthority(t *testing.T) {
 		"grants without a token": answers(granted),
 		"answers too much":       answers(make([]byte, mostStampAnswer+1)),
 		"answers without a type": func(w http.ResponseWriter, _ *http.Request, query []byte) {
-			_, _ = w.Write(liar.forge(query, liar.cert, func(*timestamp.Timestamp) {}))
+			_, _ = w.Write(liar.Forge(query, liar.Cert, func(*timestamp.Timestamp) {}))
 		},
 		"fails":    func(w http.ResponseWriter, _ *http.Request, _ []byte) { w.WriteHeader(http.StatusInternalServerError) },
 		"hangs up": func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) },
 		"hangs up in the middle": func(w http.ResponseWriter, _ *http.Request, _ []byte) {
-			reply(w, []byte{0x30, 0x82})
+			stamptest.Reply(w, []byte{0x30, 0x82})
 			panic(http.ErrAbortHandler)
 		},
 		"appends bytes to a token": func(w http.ResponseWriter, _ *http.Request, query []byte) {
-			reply(w, append(liar.forge(query, liar.cert, func(*timestamp.Timestamp) {}), 0))
+			stamptest.Reply(w, append(liar.Forge(query, liar.Cert, func(*timestamp.Timestamp) {}), 0))
 		},
 		"redirects": func(w http.ResponseWriter, r *http.Request, _ []byte) {
 			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 		},
 		"answers without end": func(w http.ResponseWriter, _ *http.Request, _ []byte) {
-			w.Header().Set("Content-Type", replyType)
+			w.Header().Set("Content-Type", stamptest.ReplyType)
 			for {
 				if _, err := w.Write(make([]byte, 4096)); err != nil {
 					return
@@ -121,7 +119,7 @@ func TestLyingAuthority(t *testing.T) {
 	}
 	failures := int64(0)
 	for what, lie := range lies {
-		liar.does(lie)
+		liar.Does(lie)
 		turn(what)
 		failures++
 		if got := log.Authorities[1].Failures(); got != failures {
@@ -136,7 +134,7 @@ func TestLyingAuthority(t *testing.T) {
 	if !states[0].Unstamped.IsZero() || states[1].Unstamped.IsZero() || states[0].TreeSize <= states[1].TreeSize {
 		t.Errorf("states %+v", states)
 	}
-	liar.does(nil)
+	liar.Does(nil)
 	log.stampNow()
 	if got := stored(); got["liar"] != 2 {
 		t.Errorf("one that is honest again: %v", got)
@@ -145,9 +143,9 @@ func TestLyingAuthority(t *testing.T) {
 
 // TestSilentAuthority: one that takes a request and says nothing is not waited for longer than it may take.
 func TestSilentAuthority(t *testing.T) {
-	a := newAuthority(t, "silent")
+	a := stamptest.New(t, "silent")
 	entered, release := make(chan struct{}), make(chan struct{})
-	a.does(func(http.ResponseWriter, *http.Request, []byte) {
+	a.Does(func(http.ResponseWriter, *http.Request, []byte) {
 		close(entered)
 		<-release
 	})
@@ -157,7 +155,7 @@ func TestSilentAuthority(t *testing.T) {
 		<-entered
 		cancel() // as the end of its time does
 	}()
-	if _, _, err := a.configured().Stamp(ctx, a.pinned(), [32]byte{}, time.Now); !errors.Is(err, context.Canceled) {
+	if _, _, err := configured(t, a).Stamp(ctx, a.Pinned(), [32]byte{}, time.Now); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -165,11 +163,11 @@ func TestSilentAuthority(t *testing.T) {
 // TestAuthorityAway: an authority that is away for an hour is asked again with growing pauses and delays nothing; once
 // it is back one token covers all that came meanwhile.
 func TestAuthorityAway(t *testing.T) {
-	l, signer, a := ledgertest.New(t), newSigner(t), newAuthority(t, "away")
+	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "away")
 	o := l.Organization(t, 1, domain.InternalPlan)
-	log := process(t, l, signer, stamping(a))
+	log := process(t, l, signer, stamping(t, a))
 	ctx := context.Background()
-	a.does(func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) })
+	a.Does(func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) })
 	log.turned(t)
 	var elapsed, before time.Duration
 	for n := 0; elapsed < time.Hour; n++ {
@@ -186,7 +184,7 @@ func TestAuthorityAway(t *testing.T) {
 	if failures := log.Authorities[0].Failures(); failures < 15 || failures > 25 || len(tokens(t, l, signer, a)) > 0 {
 		t.Errorf("%d failures in an hour, tokens %v", failures, tokens(t, l, signer, a))
 	}
-	a.does(nil)
+	a.Does(nil)
 	if pause := log.stamp(ctx, log.Authorities[0]); pause != log.Stamp {
 		t.Errorf("a pause of %s after a token", pause)
 	}
@@ -198,23 +196,23 @@ func TestAuthorityAway(t *testing.T) {
 
 // TestUnpinnedAuthority: an authority is not asked while the trusted keys pin nothing under its name, which is said once.
 func TestUnpinnedAuthority(t *testing.T) {
-	l, signer, a := ledgertest.New(t), newSigner(t), newAuthority(t, "unpinned")
+	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "unpinned")
 	l.Organization(t, 1, domain.InternalPlan)
 	var said strings.Builder
 	pinned := false
-	log := process(t, l, signer, stamping(a), func(c *Config) {
+	log := process(t, l, signer, stamping(t, a), func(c *Config) {
 		c.Log = slog.New(slog.NewTextHandler(&said, nil))
-		c.Pinned = func(string) (evidence.Authority, bool) { return a.pinned(), pinned }
+		c.Pinned = func(string) (evidence.Authority, bool) { return a.Pinned(), pinned }
 	})
 	log.turned(t)
 	log.stampNow()
 	log.stampNow()
-	if a.asked != 0 || strings.Count(said.String(), "is not asked") != 1 {
-		t.Errorf("asked %d times; said %q", a.asked, said.String())
+	if a.Asked() != 0 || strings.Count(said.String(), "is not asked") != 1 {
+		t.Errorf("asked %d times; said %q", a.Asked(), said.String())
 	}
 	pinned = true
-	if log.stampNow(); a.asked != 1 || len(tokens(t, l, signer, a)) != 1 {
-		t.Errorf("asked %d times once it was pinned", a.asked)
+	if log.stampNow(); a.Asked() != 1 || len(tokens(t, l, signer, a)) != 1 {
+		t.Errorf("asked %d times once it was pinned", a.Asked())
 	}
 	if _, err := New(Config{Pool: log.Pool, Signer: log.Signer, Now: time.Now, Log: log.Log, Authorities: log.Authorities}); err == nil {
 		t.Error("authorities without what is pinned were taken")
@@ -223,14 +221,14 @@ func TestUnpinnedAuthority(t *testing.T) {
 
 // TestOneProcessAsks: the process that has signed the last checkpoint asks; another steps in where it does not.
 func TestOneProcessAsks(t *testing.T) {
-	l, signer, a := ledgertest.New(t), newSigner(t), newAuthority(t, "tsa")
+	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "tsa")
 	o := l.Organization(t, 1, domain.InternalPlan)
-	signs, other := process(t, l, signer, stamping(a)), process(t, l, signer, stamping(a))
+	signs, other := process(t, l, signer, stamping(t, a)), process(t, l, signer, stamping(t, a))
 	signs.turned(t)
 	asked := func(what string, want int) {
 		t.Helper()
-		if a.asked != want {
-			t.Errorf("%s: asked %d times, want %d", what, a.asked, want)
+		if a.Asked() != want {
+			t.Errorf("%s: asked %d times, want %d", what, a.Asked(), want)
 		}
 	}
 	other.stampNow()
@@ -261,10 +259,10 @@ func TestOneProcessAsks(t *testing.T) {
 // TestRestoredBeforeStamped: a process that was frozen with a fresh token never stores it in a database that was
 // restored to before what it stamps, neither while the log stands still nor after it went on as another history.
 func TestRestoredBeforeStamped(t *testing.T) {
-	l, signer, a := ledgertest.New(t), newSigner(t), newAuthority(t, "tsa")
+	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "tsa")
 	o := l.Organization(t, 1, domain.InternalPlan)
 	ctx := context.Background()
-	log := process(t, l, signer, stamping(a))
+	log := process(t, l, signer, stamping(t, a))
 	log.turned(t)
 	log.stampNow()
 	kept := tokens(t, l, signer, a)
@@ -274,7 +272,7 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	log.turned(t)
 	lost, err := log.dueForStamp(ctx, log.Authorities[0])
 	check(t, err)
-	der, token, err := log.Authorities[0].Stamp(ctx, a.pinned(), sha256.Sum256([]byte(lost.note)), time.Now)
+	der, token, err := log.Authorities[0].Stamp(ctx, a.Pinned(), sha256.Sum256([]byte(lost.note)), time.Now)
 	check(t, err)
 	thaws := func(what string, want error) {
 		t.Helper()
@@ -287,8 +285,8 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	}
 	restore(t, l, pool)
 	thaws("the log stands still", ErrRestored)
-	if log.stampNow(); a.asked != 2 || log.Authorities[0].Failures() != 0 {
-		t.Errorf("a log that stands still: asked %d times, %d failures", a.asked, log.Authorities[0].Failures())
+	if log.stampNow(); a.Asked() != 2 || log.Authorities[0].Failures() != 0 {
+		t.Errorf("a log that stands still: asked %d times, %d failures", a.Asked(), log.Authorities[0].Failures())
 	}
 	made := newSigner(t)
 	check(t, MakeForkKey(ctx, pool, made.LogKey))
@@ -298,7 +296,7 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	// What was lost comes again, in another order.
 	first := l.Organization(t, 0, domain.InternalPlan)
 	register(t, l, first, 0, 5)
-	fork := process(t, l, made, stamping(a))
+	fork := process(t, l, made, stamping(t, a))
 	fork.turned(t)
 	thaws("the tree is another", nil)
 	fork.stampNow() // as the first look, it leaves the tokens that there are alone
@@ -308,7 +306,7 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	}
 	trusted, err := evidence.NewTrustedKeys(nil, nil, keysOf(signer, made))
 	check(t, err)
-	trusted, err = trusted.PutAuthority(a.pinned())
+	trusted, err = trusted.PutAuthority(a.Pinned())
 	check(t, err)
 	checked, err := CheckStamps(ctx, l.Pool, trusted, func(s Stamp, err error) { t.Errorf("the token of %d leaves: %v", s.TreeSize, err) })
 	if err != nil || checked.Tokens != 2 || checked.Unpinned != nil {
@@ -326,9 +324,9 @@ func stampsOf(t *testing.T, l *ledgertest.Ledger) []Stamp {
 // TestCheckStamps: a stored token that was changed is found.
 func TestCheckStamps(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
-	a, b := newAuthority(t, "a"), newAuthority(t, "b")
+	a, b := stamptest.New(t, "a"), stamptest.New(t, "b")
 	o := l.Organization(t, 1, domain.InternalPlan)
-	log := process(t, l, signer, stamping(a, b))
+	log := process(t, l, signer, stamping(t, a, b))
 	for round := range 3 {
 		register(t, l, o, 300*round, 300)
 		log.turned(t)
@@ -337,9 +335,9 @@ func TestCheckStamps(t *testing.T) {
 	pool := owner(t, l)
 	trusted, err := evidence.NewTrustedKeys(nil, nil, keysOf(signer))
 	check(t, err)
-	one, err := trusted.PutAuthority(a.pinned())
+	one, err := trusted.PutAuthority(a.Pinned())
 	check(t, err)
-	both, err := one.PutAuthority(b.pinned())
+	both, err := one.PutAuthority(b.Pinned())
 	check(t, err)
 	finds := func(trusted *evidence.TrustedKeys) (faults []string, checked CheckedStamps) {
 		t.Helper()

@@ -66,6 +66,8 @@ type Config struct {
 	DrainDelay, ClockTolerance      time.Duration
 	Transparency                    bool
 	TransparencyKey, Witnesses      string
+	TimestampAuthorities            string
+	TimestampInterval               time.Duration
 
 	ShardsGiven, MetricsGiven bool // not only the default
 	// Files that the keys were read from; empty where a variable held the key itself, or nothing did.
@@ -188,19 +190,28 @@ func (c *Config) Encrypted() bool { return c.TLSCert != "" }
 
 // WitnessList are the witnesses of a file, where the text is not itself a list.
 func (c *Config) WitnessList() ([]*transparency.Witness, error) {
-	text := c.Witnesses
-	if text != "" && !strings.Contains(text, "+") {
+	return readList("WITNESSES", c.Witnesses, transparency.ParseWitnesses)
+}
+
+// TimestampAuthorityList are the authorities of a file, where the text is not itself a list.
+func (c *Config) TimestampAuthorityList() ([]*transparency.TimestampAuthority, error) {
+	return readList("TIMESTAMP_AUTHORITIES", c.TimestampAuthorities, transparency.ParseTimestampAuthorities)
+}
+
+// readList reads servers with their addresses, which no path of a file holds.
+func readList[T any](name, text string, parse func(string) ([]T, error)) ([]T, error) {
+	if text != "" && !strings.Contains(text, "://") {
 		read, err := os.ReadFile(text)
 		if err != nil {
-			return nil, fmt.Errorf("%sWITNESSES: %w", Prefix, err)
+			return nil, fmt.Errorf("%s%s: %w", Prefix, name, err)
 		}
 		text = string(read)
 	}
-	witnesses, err := transparency.ParseWitnesses(text)
+	list, err := parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%sWITNESSES: %w", Prefix, err)
+		return nil, fmt.Errorf("%s%s: %w", Prefix, name, err)
 	}
-	return witnesses, nil
+	return list, nil
 }
 
 // AddFlags gives a command the flags of the named settings, or of all, and lists the secret variables in its help.
