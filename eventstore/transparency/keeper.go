@@ -25,7 +25,7 @@
 // A database that was restored to an earlier state would grow into another tree than the one that was published. The
 // epoch, which a restore raises, stops the tree until the operator has compared it with what is known outside (Resume).
 // A tree that goes on as another history goes on under a key that was made after the restore; transparency_keys bars
-// all others.
+// all others, and from then on a key that it does not know signs nothing.
 package transparency
 
 import (
