@@ -79,7 +79,6 @@ func TestTimestamps(t *testing.T) {
 		return errors.Join(now.want(0, "integrity_timestamp_tokens_total", "authority", "liar"), now.want(0, "integrity_timestamp_failures_total", "authority", "good"),
 			now.want(1, "integrity_timestamp_interval_seconds"))
 	})
-	s.stop()
 
 	var stored int
 	for _, row := range askOf[[]string](t, dir, "SELECT coalesce(array_agg(encode(convert_to(checkpoint, 'UTF8'), 'hex') || ' ' || encode(token, 'hex') || ' ' || authority), '{}') FROM log_timestamps") {
@@ -94,11 +93,12 @@ func TestTimestamps(t *testing.T) {
 		good.Verify(note, token)
 		stored++
 	}
+	s.stop()
 	var checked struct {
 		Tokens   int
 		Unpinned []string
 	}
-	if mustJSON(t, env, &checked, "log", "check"); checked.Tokens != stored || stored == 0 || len(checked.Unpinned) != 0 {
+	if mustJSON(t, env, &checked, "log", "check"); checked.Tokens < stored || stored == 0 || len(checked.Unpinned) != 0 {
 		t.Errorf("log check: %+v of %d tokens", checked, stored)
 	}
 	must(t, env, "rebuild")
@@ -106,7 +106,7 @@ func TestTimestamps(t *testing.T) {
 		t.Errorf("audit: %s", out)
 	}
 	spoil(t, dir, "UPDATE log_timestamps SET gen_time = gen_time - interval '1 hour' WHERE tree_size = (SELECT min(tree_size) FROM log_timestamps)")
-	if r := integrity(t, env, "audit"); r.code != cli.ExitNegative || strings.Count(r.out, "log: log_timestamps ") != 1 {
+	if r := integrity(t, env, "audit"); r.code != cli.ExitNegative || strings.Count(r.out, "FINDING log: log_timestamps ") != 1 {
 		t.Errorf("audit of a changed token: %d %s %s", r.code, r.out, r.errs)
 	}
 	if r := integrity(t, env, "log", "check"); r.code != cli.ExitNegative || !strings.Contains(r.out+r.errs, "the token of good for ") {
