@@ -184,11 +184,11 @@ func anchor(text string) string {
 }
 
 func contentsList(text string) string {
-	var b strings.Builder
+	var links []string
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
-		fmt.Fprintf(&b, "%s- [%s](#%s)\n", strings.Repeat("  ", len(m[1])-2), m[2], anchor(m[2]))
+		links = append(links, fmt.Sprintf("[%s](#%s)", m[2], anchor(m[2])))
 	}
-	return b.String()
+	return item(strings.Join(links, " · "))
 }
 
 // item is an entry of a list, broken into lines.
@@ -243,10 +243,10 @@ func settingsList(t *testing.T) string {
 func settingDefaults(t *testing.T) map[string]string {
 	t.Helper()
 	a := &app{&cli.App{}}
-	serve := a.serveCommand()
+	commands := map[bool]*cobra.Command{false: a.serveCommand(), true: a.witnessCommand()}
 	defaults := map[string]string{}
 	for _, s := range config.Settings() {
-		if f := serve.Flags().Lookup(s.Flag()); f != nil {
+		if f := commands[s.Witness].Flags().Lookup(s.Flag()); f != nil {
 			defaults[s.Name] = f.DefValue
 		} else if !s.Secret {
 			t.Errorf("%s is no secret and has no flag", s.Variable())

@@ -24,6 +24,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/eventstore/transparency/witness"
 	"integrityledger/projections/queue/webhooks"
 )
 
@@ -68,10 +69,13 @@ type Config struct {
 	TransparencyKey, Witnesses      string
 	TimestampAuthorities            string
 	TimestampInterval               time.Duration
+	WitnessListen, WitnessLogs      string
+	WitnessName, WitnessKey         string
+	WitnessPerMinute                int
 
 	ShardsGiven, MetricsGiven bool // not only the default
 	// Files that the keys were read from; empty where a variable held the key itself, or nothing did.
-	signingKeyFile, transparencyKeyFile string
+	signingKeyFile, transparencyKeyFile, witnessKeyFile string
 }
 
 // SignUp says who becomes a member by themselves.
@@ -142,6 +146,12 @@ func (c *Config) LogSource() keyfiles.Source {
 	}
 }
 
+// WitnessSource says where the key is with which this installation cosigns other logs. No trusted-keys file of its own names
+// that key.
+func (c *Config) WitnessSource() keyfiles.Source {
+	return keyfiles.Source{DataDir: c.DataDir, Name: keyfiles.WitnessKeyFile, Variable: Prefix + "WITNESS_KEY", Text: c.WitnessKey, File: c.witnessKeyFile}
+}
+
 // TrustedKeysPath is the file that is given, or that of the data directory.
 func (c *Config) TrustedKeysPath() string {
 	return cmp.Or(c.TrustedKeys, c.InDataDir(keyfiles.TrustedKeysFile))
@@ -190,35 +200,41 @@ func (c *Config) Encrypted() bool { return c.TLSCert != "" }
 
 // WitnessList are the witnesses of a file, where the text is not itself a list.
 func (c *Config) WitnessList() ([]*transparency.Witness, error) {
-	return readList("WITNESSES", c.Witnesses, transparency.ParseWitnesses)
+	return listed("WITNESSES", c.Witnesses, "+", transparency.ParseWitnesses)
 }
 
 // TimestampAuthorityList are the authorities of a file, where the text is not itself a list.
 func (c *Config) TimestampAuthorityList() ([]*transparency.TimestampAuthority, error) {
-	return readList("TIMESTAMP_AUTHORITIES", c.TimestampAuthorities, transparency.ParseTimestampAuthorities)
+	return listed("TIMESTAMP_AUTHORITIES", c.TimestampAuthorities, "://", transparency.ParseTimestampAuthorities)
 }
 
-// readList reads servers with their addresses, which no path of a file holds.
-func readList[T any](name, text string, parse func(string) ([]T, error)) ([]T, error) {
-	if text != "" && !strings.Contains(text, "://") {
-		read, err := os.ReadFile(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s%s: %w", Prefix, name, err)
+// LogList are the logs that this installation cosigns, of a file where the text is not itself a list.
+func (c *Config) LogList() (witness.Logs, error) {
+	return listed("WITNESS_LOGS", c.WitnessLogs, "+", witness.ParseLogs)
+}
+
+// listed reads a list, whose elements have a mark, as a verifier key has a plus sign; a text without it names the file
+// of one.
+func listed[T any](setting, text, mark string, parse func(string) (T, error)) (list T, err error) {
+	if text != "" && !strings.Contains(text, mark) {
+		var read []byte
+		if read, err = os.ReadFile(text); err != nil {
+			return list, fmt.Errorf("%s%s: %w", Prefix, setting, err)
 		}
 		text = string(read)
 	}
-	list, err := parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s%s: %w", Prefix, name, err)
+	if list, err = parse(text); err != nil {
+		return list, fmt.Errorf("%s%s: %w", Prefix, setting, err)
 	}
 	return list, nil
 }
 
-// AddFlags gives a command the flags of the named settings, or of all, and lists the secret variables in its help.
+// AddFlags gives a command the flags of the named settings, or of all that the service has, and lists the secret variables
+// in its help.
 func AddFlags(c *cobra.Command, names ...string) {
 	var secrets []string
 	for _, s := range Settings() {
-		if len(names) > 0 && !slices.Contains(names, s.Name) {
+		if len(names) == 0 && s.Witness || len(names) > 0 && !slices.Contains(names, s.Name) {
 			continue
 		}
 		if s.Secret {
@@ -269,7 +285,7 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 		faults = append(faults, fmt.Errorf("%sSIGNUP=open needs %sSMTP_URL: addresses are confirmed by mail", Prefix, Prefix))
 	}
 	cfg.ShardsGiven, cfg.MetricsGiven = given["SHARDS"], given["METRICS_LISTEN"]
-	cfg.signingKeyFile, cfg.transparencyKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"]
+	cfg.signingKeyFile, cfg.transparencyKeyFile, cfg.witnessKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"], files["WITNESS_KEY"]
 	return cfg, errors.Join(faults...)
 }
 
