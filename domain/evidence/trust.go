@@ -244,7 +244,7 @@ func ignoreUnknown(o *strictjson.Object) (ignored []string) {
 	}
 	for _, name := range o.Names() {
 		if !known[lowerASCII(name)] {
-			o.Has(name) // asked for, so it is none that nobody expects
+			o.Has(name) // asked for, so it is not reported as unknown
 			ignored = append(ignored, name)
 		}
 	}
