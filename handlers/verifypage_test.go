@@ -110,6 +110,7 @@ func TestVerifierInNode(t *testing.T) {
 
 // The scripts as they are served reach the published verdicts in a browser.
 func TestVectorsInTheBrowser(t *testing.T) {
+	t.Parallel()
 	text, want := vectorFile(t)
 	w := openSite(t)
 	p := w.tab()
@@ -190,6 +191,7 @@ func says(t *testing.T, text string, parts ...string) {
 // A person verifies saved evidence and a document in both languages: every finding
 // apart, nothing sent, the source of the keys said.
 func TestVerifyingInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.records()
 	saved := func(name, path string) string { return file(t, name, string(w.get(path).is200().body)) }
@@ -202,7 +204,6 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	_, id := w.certificate("work", "the work", "title")
 	certificate := saved("certificate.json", "/api/v1/certificates/"+id+"/download")
 	document, work := file(t, "the-name.pdf", "current"), file(t, "work.txt", "the work")
-	axe := axeScript(t)
 	for _, c := range []struct {
 		prefix, scheme                            string
 		yours, notIndependent                     string
@@ -241,19 +242,15 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		if strings.Contains(text, c.notIndependent) || strings.Contains(text, c.differs) {
 			t.Errorf("a valid receipt under the person's own keys: %s", text)
 		}
-		p.accessible(axe, c.scheme)
+		p.accessible(c.scheme)
 		p.shot("verify-valid" + c.prefix)
-		p.window(320, 640)
-		if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
-			t.Errorf("the findings are %d pixels wide", width)
-		}
-		p.window(1280, 900)
+		p.Fits("the findings")
 		p.give("#document", file(t, "other.pdf", "other"))
 		says(t, p.found(), c.valid, c.differs)
 		p.give("#receipt", revoked)
 		p.offline(true)
 		says(t, p.found(), c.valid, c.revokedAt, c.differs)
-		p.accessible(axe, c.scheme)
+		p.accessible(c.scheme)
 		p.shot("verify-revoked" + c.prefix)
 		p.give("#receipt", historical)
 		says(t, p.found(), c.valid, c.earlier)
@@ -304,6 +301,7 @@ func (p *tab) notice(text string) {
 
 // Where the browser has no Ed25519 the page says so and verifies nothing.
 func TestVerifyingNeedsEd25519(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	p := w.tab()
 	call(p, page.Enable, page.EnableParams{})
@@ -319,6 +317,7 @@ func TestVerifyingNeedsEd25519(t *testing.T) {
 // What is chosen anew takes the findings of what was chosen before away, and a
 // document that is too large is not read.
 func TestFindingsAreOfWhatIsChosen(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	w.holdsHashing()
 	id := w.registered("a", 1, "one")
