@@ -24,10 +24,15 @@ func (s *server) changes(r *http.Request) (any, error) {
 	q := newQuery(r)
 	company := q.reference("companyReference")
 	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)
+	epoch := q.integer("epoch", 0, strictjson.MaxInteger, s.Installation.Epoch, strictjson.Optional)
 	limit := int(q.integer("limit", 1, maxFeedLimit, feedLimit, strictjson.Optional))
 	wait := time.Duration(q.integer("wait", 0, 25, 0, strictjson.Optional)) * time.Second
 	if err := q.refusal(); err != nil {
 		return nil, err
+	}
+	if epoch != s.Installation.Epoch {
+		return nil, domain.Refuse(domain.CursorAhead,
+			"The cursor is of epoch %d, the ledger's is %d: the database was restored since. Read the feed again from a cursor you trust, or from 0.", epoch, s.Installation.Epoch)
 	}
 	page, err := s.changesAfter(r.Context(), callOf(r).access, company, after, limit)
 	if err == nil && len(page.Events) == 0 && wait > 0 {

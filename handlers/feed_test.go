@@ -57,6 +57,14 @@ func TestFeedEpoch(t *testing.T) {
 	if want := fmt.Sprintf(`"meta":{"requestId":"%s","epoch":7}`, a.header.Get("X-Request-Id")); !contains(a.body, want) {
 		t.Errorf("%s lacks %s", a.body, want)
 	}
+	// A cursor of another epoch is of another history, wherever it points.
+	s.get(integrity + "/changes?companyReference=company-1&after=0&epoch=7").is(http.StatusOK)
+	for _, other := range []string{"1", "8", "9007199254740991"} {
+		s.get(integrity+"/changes?companyReference=company-1&after=0&wait=25&epoch="+other).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
+	}
+	if got := pointers(s.get(integrity+"/changes?companyReference=company-1&epoch=9007199254740992").refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/epoch RANGE" {
+		t.Errorf("errors %s", got)
+	}
 }
 
 func TestFeedWait(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,7 +84,7 @@ func TestForkedLog(t *testing.T) {
 		view               operator.RestoredView
 		key                string
 	}
-	tell := func() (told story) {
+	tell := func(former story) (told story) {
 		t.Helper()
 		told.dir, told.state = dataDir(t), filepath.Join(t.TempDir(), "state.json")
 		mustJSON(t, nil, &told.view, "restore", backups, "--to", shared, "--data-dir", told.dir)
@@ -96,6 +97,22 @@ func TestForkedLog(t *testing.T) {
 			}
 		}
 		refused("must not sign another", "--fork") // the backup's own key
+		// The trusted-keys file of the backup lacks the key that signed what is lost.
+		if r := integrity(t, env, "log", "resume", "--published", published); r.code != cli.ExitFailed || !strings.Contains(r.errs, "came from the backup") {
+			t.Errorf("log resume with the keys of the backup: %d %s%s", r.code, r.out, r.errs)
+		}
+		refused("must not sign another", "--fork", "--published", published)
+		if former.dir != "" { // the fork key of the former restore, as if it were staged still
+			left, err := os.ReadFile(filepath.Join(former.dir, keyfiles.LogKeyFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			staged := write(t, filepath.Join(told.dir, "log-key.next.pem"), string(left))
+			refused("was not made after the restore", "--fork", "--stage")
+			if err := os.Remove(staged); err != nil {
+				t.Fatal(err)
+			}
+		}
 		// The key that came after the backup, and signed what is lost.
 		for name, mode := range map[string]os.FileMode{keyfiles.LogKeyFile: 0o600, keyfiles.TrustedKeysFile: 0o644} {
 			copyFile(t, original, told.dir, name, mode)
@@ -117,6 +134,13 @@ func TestForkedLog(t *testing.T) {
 		}
 		s = start(t, told.dir, "--listen", address)
 		defer s.stop()
+		for epoch, want := range map[int64]int{1: http.StatusUnprocessableEntity, former.view.Epoch: http.StatusUnprocessableEntity, told.view.Epoch: http.StatusOK} {
+			feed := fmt.Sprintf("%s/api/v1/integrity/changes?companyReference=%s&epoch=%d", s.base, access.CompanyReference, epoch)
+			if status, err := call(plainHTTP(), http.MethodGet, feed, access.Keys.Worker, nil, nil); err != nil || status != want {
+				t.Errorf("the feed with the epoch %d: %d, %v", epoch, status, err)
+			}
+		}
+		must(t, env, "keys", "rotate", "--transparency-log", "--stage") // recorded in the fork
 		forked := s.included(s.registerOne("another"))
 		if told.key = forked.key; told.key == atBackup.key || told.key == lost.key {
 			t.Errorf("the fork is signed by %s, which signed before", told.key)
@@ -157,7 +181,8 @@ func TestForkedLog(t *testing.T) {
 		}
 		return told
 	}
-	first, second := tell(), tell()
+	first := tell(story{})
+	second := tell(first)
 	if first.view.Epoch == second.view.Epoch || min(first.view.Epoch, second.view.Epoch) <= 1 {
 		t.Errorf("two restores of one backup have the epochs %d and %d", first.view.Epoch, second.view.Epoch)
 	}

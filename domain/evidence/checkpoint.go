@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -22,6 +23,7 @@ var (
 	// ErrMalformedCheckpoint says that a text is no checkpoint at all.
 	ErrMalformedCheckpoint = errors.New("not a checkpoint")
 	ErrUnknownLogKey       = errors.New("no pinned log key of its origin signed the checkpoint")
+	ErrRevokedLogKey       = errors.New("the log key that signed the checkpoint has been revoked")
 )
 
 // Checkpoint is the log's signed statement of its size and root (C2SP tlog-checkpoint).
@@ -31,7 +33,7 @@ type Checkpoint struct {
 	Root   tlog.Hash // RFC 6962, section 2.1
 	// SignedBy are the key hashes of the pinned keys of the log that signed it, at least one.
 	SignedBy []string
-	// Witnesses are the names on cosignatures. No cosignature is checked here.
+	// Witnesses are the names on cosignatures. No cosignature is checked here (TrustedKeys.Cosigned).
 	Witnesses []string
 }
 
@@ -56,13 +58,25 @@ type noteSignature struct {
 
 // OpenCheckpoint reads a checkpoint without extension lines and checks the log's own signature. Every line by a pinned
 // key of the checkpoint's origin must verify, and none may stand twice. Without such a line the error is
-// ErrUnknownLogKey and the checkpoint is as it was written; after any other error it is zero.
+// ErrUnknownLogKey, and where all keys of such lines are revoked ErrRevokedLogKey: then the checkpoint is as it was
+// written. After any other error it is zero.
 func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
+	c, since, err := openCheckpoint(note, trust)
+	if err == nil && since != nil {
+		err = ErrRevokedLogKey
+	}
+	return c, err
+}
+
+// openCheckpoint is OpenCheckpoint; since is when the last of the keys that signed was revoked, and nil where one is not.
+func openCheckpoint(note string, trust *TrustedKeys) (c Checkpoint, since *time.Time, err error) {
 	c, signed, signatures, err := readCheckpoint(note)
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("%w: %w", ErrMalformedCheckpoint, err)
+		return Checkpoint{}, nil, fmt.Errorf("%w: %w", ErrMalformedCheckpoint, err)
 	}
 	var seen []LogKey
+	var latest time.Time
+	good := false
 	for _, s := range signatures {
 		key, pinned := trust.logKey(s.name, s.keyHash)
 		switch {
@@ -72,16 +86,45 @@ func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 			}
 			continue
 		case slices.Contains(seen, key):
-			return Checkpoint{}, errors.New("checkpoint: a signature of the log stands twice")
+			return Checkpoint{}, nil, errors.New("checkpoint: a signature of the log stands twice")
 		case !key.Verify([]byte(signed), s.signature):
-			return Checkpoint{}, errors.New("checkpoint: the log's signature does not belong to it")
+			return Checkpoint{}, nil, errors.New("checkpoint: the log's signature does not belong to it")
 		}
 		seen, c.SignedBy = append(seen, key), append(c.SignedBy, key.KeyHash)
+		if r, revoked := trust.LogKeyRevocation(key); !revoked {
+			good = true
+		} else if r.since().After(latest) {
+			latest = r.since()
+		}
 	}
-	if len(seen) == 0 {
-		return c, ErrUnknownLogKey
+	switch {
+	case len(seen) == 0:
+		return c, nil, ErrUnknownLogKey
+	case !good:
+		return c, &latest, nil
 	}
-	return c, nil
+	return c, nil, nil
+}
+
+// Cosigned lists the pinned witnesses whose cosignatures of a checkpoint hold and say a time before the given one, each
+// once, in the order of the set. Those times are the witnesses' own words.
+func (t *TrustedKeys) Cosigned(note string, before time.Time) (names []string) {
+	_, signed, signatures, err := readCheckpoint(note)
+	if err != nil || t == nil {
+		return nil
+	}
+	for _, w := range t.witnesses {
+		if slices.ContainsFunc(signatures, func(s noteSignature) bool {
+			if s.name != w.Name || s.keyHash != w.KeyHash {
+				return false
+			}
+			at, ok := w.Verify([]byte(signed), s.signature)
+			return ok && at.Before(before)
+		}) {
+			names = append(names, w.Name)
+		}
+	}
+	return names
 }
 
 func (t *TrustedKeys) logKey(name, keyHash string) (LogKey, bool) {
@@ -195,44 +238,68 @@ func ParseLeaf(text []byte) (Leaf, error) {
 
 // Check is the verification of a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of
 // TreeSize entries holds the leaf at LeafIndex, and the leaf is that of the registration of this payload. The error
-// wraps ErrUnknownLogKey where no pinned key signed. It answers the checkpoint.
+// wraps ErrUnknownLogKey or ErrRevokedLogKey where no such key signed. It answers the checkpoint.
 func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error) {
-	c, err := OpenCheckpoint(i.Checkpoint, trust)
-	if err != nil {
-		return Checkpoint{}, err
+	c, since, err := i.check(payload, trust)
+	if err == nil && since != nil {
+		return Checkpoint{}, ErrRevokedLogKey
 	}
-	if c.Size != i.TreeSize {
-		return Checkpoint{}, fmt.Errorf("treeSize is %d, the checkpoint's size %d", i.TreeSize, c.Size)
+	return c, err
+}
+
+func (i Inclusion) check(payload []byte, trust *TrustedKeys) (c Checkpoint, since *time.Time, err error) {
+	if c, since, err = openCheckpoint(i.Checkpoint, trust); err != nil {
+		return Checkpoint{}, nil, err
 	}
-	if i.LeafIndex >= i.TreeSize {
-		return Checkpoint{}, errors.New("leafIndex lies beyond the tree")
+	if err := c.holds(i.LeafIndex, i.TreeSize, i.Hashes, i.LeafHash()); err != nil {
+		return Checkpoint{}, nil, err
 	}
-	proof := make(tlog.RecordProof, len(i.Hashes))
-	for n, text := range i.Hashes {
+	if err := i.checkLeaf(payload); err != nil {
+		return Checkpoint{}, nil, err
+	}
+	return c, since, nil
+}
+
+// holds requires that the audit path leads from the leaf to the checkpoint's root.
+func (c Checkpoint) holds(index, size int64, hashes []string, leaf tlog.Hash) error {
+	if c.Size != size {
+		return fmt.Errorf("treeSize is %d, the checkpoint's size %d", size, c.Size)
+	}
+	if index >= size {
+		return errors.New("leafIndex lies beyond the tree")
+	}
+	proof := make(tlog.RecordProof, len(hashes))
+	for n, text := range hashes {
 		hash, ok := decodeHash(text)
 		if !ok {
-			return Checkpoint{}, fmt.Errorf("hashes/%d: must be 32 bytes in the one spelling of base64", n)
+			return fmt.Errorf("hashes/%d: must be 32 bytes in the one spelling of base64", n)
 		}
 		proof[n] = hash
 	}
-	if tlog.CheckRecord(proof, c.Size, c.Root, i.LeafIndex, i.LeafHash()) != nil {
-		return Checkpoint{}, errors.New("the hashes do not lead from the leaf to the checkpoint's root")
+	if tlog.CheckRecord(proof, c.Size, c.Root, index, leaf) != nil {
+		return errors.New("the hashes do not lead from the leaf to the checkpoint's root")
 	}
+	return nil
+}
+
+// checkLeaf requires that the leaf is that of the registration of this payload.
+func (i Inclusion) checkLeaf(payload []byte) error {
 	leaf, err := ParseLeaf([]byte(i.Leaf))
 	if err != nil {
-		return Checkpoint{}, err
+		return err
 	}
 	if *leaf.PayloadSHA256 != hexSHA256(payload) {
-		return Checkpoint{}, errors.New("the leaf is that of another record")
+		return errors.New("the leaf is that of another record")
 	}
-	return c, nil
+	return nil
 }
 
 // LeafHash is what the tree holds at LeafIndex (RFC 6962, section 2.1).
 func (i Inclusion) LeafHash() tlog.Hash { return tlog.RecordHash([]byte(i.Leaf)) }
 
-// verifyInclusion judges the proof where one was supplied and log keys are pinned.
-func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys) {
+// verifyInclusion judges the proof where one was supplied and log keys are pinned. It comes after the time, by which a
+// log whose key was revoked may still show that it held the record.
+func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options) {
 	if e.Inclusion == nil {
 		return
 	}
@@ -240,10 +307,21 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys) {
 		f.note("The proof of inclusion in the transparency log was not checked: the trusted keys name no key of the log.")
 		return
 	}
-	c, err := e.Inclusion.Check([]byte(e.Payload), trust)
+	c, since, err := e.Inclusion.check([]byte(e.Payload), trust)
+	if err == nil && since != nil {
+		witnesses := trust.Cosigned(e.Inclusion.Checkpoint, *since)
+		switch {
+		case f.Time == Valid:
+			f.note("The key of the log was revoked since " + FormatTime(*since) + "; a pinned authority had stamped the record's entry in the log before.")
+		case opts.RequireWitnesses > 0 && len(witnesses) >= opts.RequireWitnesses:
+			f.note("The key of the log was revoked since " + FormatTime(*since) + "; pinned witnesses say that they had cosigned the checkpoint before: " + strings.Join(witnesses, ", "))
+		default:
+			err = ErrRevokedLogKey
+		}
+	}
 	if err != nil {
 		f.Inclusion = Invalid
-		if errors.Is(err, ErrUnknownLogKey) {
+		if errors.Is(err, ErrUnknownLogKey) || errors.Is(err, ErrRevokedLogKey) {
 			f.Inclusion = Untrusted
 		}
 		f.fail("inclusion", err.Error())
@@ -252,7 +330,24 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys) {
 	f.Inclusion = Valid
 	f.note(fmt.Sprintf("The log %s of %d entries holds the record as its entry %d. That is no independent timestamp, and does not show that everybody is shown the same log.",
 		c.Origin, c.Size, e.Inclusion.LeafIndex))
-	if len(c.Witnesses) > 0 {
-		f.note("Cosignatures of the checkpoint were not checked; they are no trusted timestamps: " + strings.Join(c.Witnesses, ", "))
+	f.countWitnesses(c, e.Inclusion.Checkpoint, trust, opts.Now)
+}
+
+// countWitnesses says which witnesses cosigned the checkpoint, and whose cosignatures could not be counted.
+func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys, now time.Time) {
+	counted := trust.Cosigned(note, now.Add(clockTolerance+1))
+	if n := len(trust.witnesses); n > 0 {
+		f.Witnessed = new(len(counted))
+		f.note(fmt.Sprintf("Of %d pinned witnesses %d cosigned the checkpoint, which are no trusted timestamps%s.", n, len(counted), listed(": ", counted)))
 	}
+	if rest := slices.DeleteFunc(c.Witnesses, func(name string) bool { return slices.Contains(counted, name) }); len(rest) > 0 {
+		f.note("Cosignatures that are not by a pinned witness, or do not hold, were not counted: " + strings.Join(rest, ", "))
+	}
+}
+
+func listed(before string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return before + strings.Join(names, ", ")
 }

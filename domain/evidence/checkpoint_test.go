@@ -65,7 +65,7 @@ func TestCheckpointsOfTheLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		ours, err := OpenCheckpoint(e.Inclusion.Checkpoint, set)
-		if err != nil {
+		if err != nil && !errors.Is(err, ErrRevokedLogKey) {
 			t.Fatal(err)
 		}
 		var verifiers []note.Verifier

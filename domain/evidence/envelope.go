@@ -25,7 +25,7 @@ func NewSigned(payload []byte, signature string, key PublicKey) Signed {
 }
 
 // Envelope is the portable evidence of one version (contract, section 4). The public receipt holds none of the last
-// four members. An export holds an observation of the present or, where a moment was asked for, the state as of then:
+// five members. An export holds an observation of the present or, where a moment was asked for, the state as of then:
 // history, which has a place of its own so that it cannot pass for the present.
 type Envelope struct {
 	Contract string `json:"contract"` // EnvelopeContract
@@ -34,6 +34,7 @@ type Envelope struct {
 	StatusObservation *Signed     `json:"statusObservation,omitempty"`
 	StatusAsOf        *Signed     `json:"statusAsOf,omitempty"`
 	Inclusion         *Inclusion  `json:"inclusion,omitempty"`
+	Timestamps        []Timestamp `json:"timestamps,omitempty"`
 }
 
 // NewEnvelope makes the public receipt of a record; the private export adds to it.
@@ -293,6 +294,7 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 			Checkpoint: inclusion.String("checkpoint", strictjson.Required),
 		}
 	}
+	e.Timestamps = readTimestamps(o)
 	if err := refusal(o.Problems()); err != nil {
 		return Envelope{}, fmt.Errorf("receipt: %w", err)
 	}

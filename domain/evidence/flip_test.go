@@ -137,7 +137,7 @@ func TestLimits(t *testing.T) {
 		title  func(Language) string
 		limits func(Language, string) []string
 		points int
-	}{{LimitsTitle, Limits, 12}, {CertificateLimitsTitle, CertificateLimits, 11}} {
+	}{{LimitsTitle, Limits, 13}, {CertificateLimitsTitle, CertificateLimits, 11}} {
 		for _, language := range []Language{Spanish, English} {
 			plain, told := text.limits(language, " "), text.limits(language, "Acme runs both.")
 			if len(plain) != len(told) || len(plain) != text.points {

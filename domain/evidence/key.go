@@ -6,12 +6,15 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"integrityledger/domain/strictjson"
 )
@@ -168,7 +171,11 @@ func (s *Signer) GoString() string { return s.String() }
 // and "+": every implementation reads ASCII alike.
 var logNamePattern = regexp.MustCompile(`^[!-*,-~]{1,512}$`)
 
-const noteEd25519 = 0x01 // the signature type of C2SP signed-note
+// Signature types of C2SP signed-note: a log's own, and a witness's (C2SP tlog-cosignature, cosignature/v1).
+const (
+	noteEd25519        = 0x01
+	cosignatureEd25519 = 0x04
+)
 
 // LogKey is a pinned key of the transparency log (contract, section 4.3). Name is the origin of the checkpoints that it
 // signs. The three members are computed from the name and the key, so none can name another. Values are comparable; the
@@ -181,18 +188,32 @@ type LogKey struct {
 	raw [ed25519.PublicKeySize]byte
 }
 
+// WitnessKey is a pinned key of a witness, which cosigns checkpoints of logs (C2SP tlog-cosignature). It is otherwise as
+// a LogKey; its type in the verifier key is another, so neither can be taken for the other.
+type WitnessKey LogKey
+
 // NewLogKey names a key of the log. The errors are a name that a note cannot hold,
 // and a key of another length than 32 bytes.
 func NewLogKey(name string, key ed25519.PublicKey) (LogKey, error) {
+	return newNoteKey(noteEd25519, name, key)
+}
+
+// NewWitnessKey names a key of a witness. The errors are those of NewLogKey.
+func NewWitnessKey(name string, key ed25519.PublicKey) (WitnessKey, error) {
+	k, err := newNoteKey(cosignatureEd25519, name, key)
+	return WitnessKey(k), err
+}
+
+func newNoteKey(kind byte, name string, key ed25519.PublicKey) (LogKey, error) {
 	if !logNamePattern.MatchString(name) {
 		return LogKey{}, errors.New("name: must be 1 to 512 visible ASCII characters without +")
 	}
 	if len(key) != ed25519.PublicKeySize {
 		return LogKey{}, fmt.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
 	}
-	typed := append([]byte{noteEd25519}, key...)
+	typed := append([]byte{kind}, key...)
 	sum := sha256.Sum256(append([]byte(name+"\n"), typed...))
-	hash := hex.EncodeToString(sum[:4])
+	hash := hex.EncodeToString(sum[:keyHashSize])
 	return LogKey{
 		Name: name, KeyHash: hash, VerifierKey: name + "+" + hash + "+" + base64.StdEncoding.EncodeToString(typed),
 		raw: [ed25519.PublicKeySize]byte(key),
@@ -201,16 +222,26 @@ func NewLogKey(name string, key ed25519.PublicKey) (LogKey, error) {
 
 // ParseLogKey reads a verifier key of C2SP signed-note in its one spelling.
 func ParseLogKey(verifierKey string) (LogKey, error) {
-	expected := errors.New("verifierKey: must be <name>+<8 hexadecimal digits>+<base64> of a signed note's Ed25519 key")
+	return parseNoteKey(noteEd25519, "a signed note's Ed25519 key (type 0x01)", verifierKey)
+}
+
+// ParseWitnessKey reads a verifier key of C2SP tlog-cosignature in its one spelling.
+func ParseWitnessKey(verifierKey string) (WitnessKey, error) {
+	k, err := parseNoteKey(cosignatureEd25519, "an Ed25519 cosignature's key (type 0x04)", verifierKey)
+	return WitnessKey(k), err
+}
+
+func parseNoteKey(kind byte, what, verifierKey string) (LogKey, error) {
+	expected := errors.New("verifierKey: must be <name>+<8 hexadecimal digits>+<base64> of " + what)
 	parts := strings.SplitN(verifierKey, "+", 3) // base64 may hold a +, a name may not
 	if len(parts) != 3 {
 		return LogKey{}, expected
 	}
 	typed, err := base64.StdEncoding.DecodeString(parts[2])
-	if err != nil || len(typed) != 1+ed25519.PublicKeySize || typed[0] != noteEd25519 {
+	if err != nil || len(typed) != 1+ed25519.PublicKeySize || typed[0] != kind {
 		return LogKey{}, expected
 	}
-	key, err := NewLogKey(parts[0], typed[1:])
+	key, err := newNoteKey(kind, parts[0], typed[1:])
 	if err != nil {
 		return LogKey{}, err
 	}
@@ -225,22 +256,42 @@ func (k LogKey) Verify(text, signature []byte) bool {
 	return k.Name != "" && ed25519.Verify(k.raw[:], text, signature)
 }
 
-// readLogKeys reads the member logKeys; name and keyHash must be those of verifierKey.
-func readLogKeys(m *strictjson.Meter, entries []strictjson.Value) ([]LogKey, error) {
-	keys := make([]LogKey, len(entries))
+// Verify checks a cosignature of the text of a checkpoint: eight bytes of time, in seconds since 1970, and the
+// signature. The time is the witness's own word and no trusted timestamp.
+func (k WitnessKey) Verify(text, cosignature []byte) (at time.Time, ok bool) {
+	if k.Name == "" || len(cosignature) != cosignatureSize-keyHashSize {
+		return time.Time{}, false
+	}
+	seconds := binary.BigEndian.Uint64(cosignature)
+	if seconds == 0 || seconds > uint64(strictjson.MaxInteger) {
+		return time.Time{}, false
+	}
+	signed := fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", seconds, text)
+	return time.Unix(int64(seconds), 0), ed25519.Verify(k.raw[:], signed, cosignature[8:])
+}
+
+// names are those of the key as a signing key has them, by which a revocation names it.
+func (k LogKey) names() KeyNames {
+	key, _ := NewPublicKey(k.raw[:]) // it has the length
+	return key.KeyNames
+}
+
+// readNoteKeys reads the member logKeys or witnessKeys; name and keyHash must be those of verifierKey.
+func readNoteKeys[K LogKey | WitnessKey](m *strictjson.Meter, what string, entries []strictjson.Value, parse func(string) (K, error)) ([]K, error) {
+	keys := make([]K, len(entries))
 	for i, entry := range entries {
 		o := m.Decode(entry)
 		name, hash := o.String("name", strictjson.Required), o.String("keyHash", strictjson.Required)
 		verifierKey := o.String("verifierKey", strictjson.Required)
 		if err := refusal(o.Problems()); err != nil {
-			return nil, fmt.Errorf("log key %d: %w", i, err)
+			return nil, fmt.Errorf("%s %d: %w", what, i, err)
 		}
-		key, err := ParseLogKey(verifierKey)
+		key, err := parse(verifierKey)
 		if err != nil {
-			return nil, fmt.Errorf("log key %d: %w", i, err)
+			return nil, fmt.Errorf("%s %d: %w", what, i, err)
 		}
-		if key.Name != name || key.KeyHash != hash {
-			return nil, fmt.Errorf("log key %d: name or keyHash does not belong to verifierKey", i)
+		if k := LogKey(key); k.Name != name || k.KeyHash != hash {
+			return nil, fmt.Errorf("%s %d: name or keyHash does not belong to verifierKey", what, i)
 		}
 		keys[i] = key
 	}
@@ -252,21 +303,43 @@ func readLogKeys(m *strictjson.Meter, entries []strictjson.Value) ([]LogKey, err
 func (t *TrustedKeys) checkLogKeys() error {
 	seen := make(map[string]bool, len(t.logKeys))
 	for i, k := range t.logKeys {
-		if again, err := NewLogKey(k.Name, k.raw[:]); err != nil || again != k {
-			return fmt.Errorf("log key %d: must be a key made by NewLogKey", i)
-		}
-		id := k.Name + "+" + k.KeyHash
-		if seen[id] {
-			return fmt.Errorf("log key %d: %s is repeated", i, id)
-		}
-		seen[id] = true
-		key, err := NewPublicKey(k.raw[:])
-		if err != nil {
+		if err := k.check(noteEd25519, seen); err != nil {
 			return fmt.Errorf("log key %d: %w", i, err)
 		}
-		if _, signs := t.byID[key.KeyID]; signs || t.barred[key.KeyID] || t.barred[key.FingerprintSHA256] {
-			return fmt.Errorf("log key %d: it is the same key as one that signs or signed records", i)
+		if _, signs := t.byID[k.names().KeyID]; signs {
+			return fmt.Errorf("log key %d: it is the same key as one that signs records", i)
 		}
 	}
+	return nil
+}
+
+// checkWitnessKeys is checkLogKeys for the pinned witnesses. A revoked key is none, and neither is one of the log: it
+// would be a witness of itself.
+func (t *TrustedKeys) checkWitnessKeys() error {
+	seen := make(map[string]bool, len(t.witnesses))
+	for i, k := range t.witnesses {
+		if err := LogKey(k).check(cosignatureEd25519, seen); err != nil {
+			return fmt.Errorf("witness key %d: %w", i, err)
+		}
+		names := LogKey(k).names()
+		_, signs := t.byID[names.KeyID]
+		_, revoked := t.revocation(names)
+		if signs || revoked || slices.ContainsFunc(t.logKeys, func(l LogKey) bool { return l.raw == k.raw }) {
+			return fmt.Errorf("witness key %d: it is the same key as one that signs records or checkpoints, or is revoked", i)
+		}
+	}
+	return nil
+}
+
+// check requires a key as newNoteKey makes it, of a name and hash that were not seen.
+func (k LogKey) check(kind byte, seen map[string]bool) error {
+	if again, err := newNoteKey(kind, k.Name, k.raw[:]); err != nil || again != k {
+		return errors.New("must be a key made of its name and its bytes")
+	}
+	id := k.Name + "+" + k.KeyHash
+	if seen[id] {
+		return errors.New(id + " is repeated")
+	}
+	seen[id] = true
 	return nil
 }

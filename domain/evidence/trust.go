@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"integrityledger/domain/strictjson"
 )
@@ -33,55 +35,80 @@ const (
 	ReasonRevoked     = "revoked"
 )
 
-// RevokedKey names a key of which nothing verifies, whatever the times.
+// RevokedKey names a key, one that signed records or one of the log, of which nothing verifies by itself, whatever the
+// times that it signed. What a pinned authority stamped before Since is judged apart (Options).
 type RevokedKey struct {
 	KeyID             string `json:"keyId"`
 	FingerprintSHA256 string `json:"fingerprintSha256"`
 	Reason            string `json:"reason"` // ReasonCompromised or ReasonRevoked
-	Since             string `json:"since"`  // a timestamp; information only
+	Since             string `json:"since"`  // a timestamp
+}
+
+func (r RevokedKey) since() time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, r.Since) // checked when the set was made
+	return at
 }
 
 // TrustedKeys is the pinned set: the file that an operator distributes and verifiers obtain through a trusted channel.
 // It is immutable and safe for concurrent use; a nil set trusts nothing.
 type TrustedKeys struct {
-	keys    []TrustedKey
-	revoked []RevokedKey
-	logKeys []LogKey
-	byID    map[string]int  // into keys
-	barred  map[string]bool // keyIds and fingerprints of revoked keys
+	keys        []TrustedKey
+	revoked     []RevokedKey
+	logKeys     []LogKey
+	witnesses   []WitnessKey
+	authorities []Authority
+	byID        map[string]int // into keys
+	barred      map[string]int // into revoked, by keyId and by fingerprint
 }
 
-// NewTrustedKeys makes a set. It refuses a repeated keyId in either list, a repeated
-// log key, a log key that signs or signed records too, and entries that a file could
-// not hold. A retired log key stays in logKeys: old checkpoints must verify.
+// NewTrustedKeys makes a set. It refuses a repeated keyId in either list, a repeated log key, a log key that signs
+// records too, and entries that a file could not hold. A retired or revoked log key stays in logKeys: old checkpoints
+// must be judged.
 func NewTrustedKeys(keys []TrustedKey, revoked []RevokedKey, logKeys []LogKey) (*TrustedKeys, error) {
-	t := &TrustedKeys{
-		keys: slices.Clone(keys), revoked: slices.Clone(revoked), logKeys: slices.Clone(logKeys),
-		byID: make(map[string]int, len(keys)), barred: make(map[string]bool, 2*len(revoked)),
+	return new(TrustedKeys).with(func(t *TrustedKeys) {
+		t.keys, t.revoked, t.logKeys = slices.Clone(keys), slices.Clone(revoked), slices.Clone(logKeys)
+	})
+}
+
+// with is a changed copy of the set. change must not write to the lists themselves.
+func (t *TrustedKeys) with(change func(*TrustedKeys)) (*TrustedKeys, error) {
+	next := *t
+	next.keys = slices.Clone(t.keys)
+	change(&next)
+	next.byID, next.barred = make(map[string]int, len(next.keys)), make(map[string]int, 2*len(next.revoked))
+	if err := next.index(); err != nil {
+		return nil, err
 	}
+	return &next, nil
+}
+
+func (t *TrustedKeys) index() error {
 	for i := range t.keys {
 		k := &t.keys[i]
 		if err := k.check(); err != nil {
-			return nil, fmt.Errorf("trusted key %d: %w", i, err)
+			return fmt.Errorf("trusted key %d: %w", i, err)
 		}
 		if _, twice := t.byID[k.KeyID]; twice {
-			return nil, fmt.Errorf("trusted key %d: keyId %s is repeated", i, k.KeyID)
+			return fmt.Errorf("trusted key %d: keyId %s is repeated", i, k.KeyID)
 		}
 		t.byID[k.KeyID] = i
 	}
 	for i, r := range t.revoked {
 		if err := r.check(); err != nil {
-			return nil, fmt.Errorf("revoked key %d: %w", i, err)
+			return fmt.Errorf("revoked key %d: %w", i, err)
 		}
-		if t.barred[r.KeyID] {
-			return nil, fmt.Errorf("revoked key %d: keyId %s is repeated", i, r.KeyID)
+		if _, twice := t.barred[r.KeyID]; twice {
+			return fmt.Errorf("revoked key %d: keyId %s is repeated", i, r.KeyID)
 		}
-		t.barred[r.KeyID], t.barred[r.FingerprintSHA256] = true, true
+		t.barred[r.KeyID], t.barred[r.FingerprintSHA256] = i, i
 	}
 	if err := t.checkLogKeys(); err != nil {
-		return nil, err
+		return err
 	}
-	return t, nil
+	if err := t.checkWitnessKeys(); err != nil {
+		return err
+	}
+	return t.checkAuthorities()
 }
 
 func (k *TrustedKey) check() error {
@@ -120,10 +147,12 @@ func (r RevokedKey) check() error {
 	return nil
 }
 
-// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step 3), or the bare array of its keys. One
-// fault refuses the file whole: a member that is unknown or given twice, a repeated keyId, a JWK other than exactly
-// kty, crv and x, a keyId or fingerprint that does not recompute, a log key whose name or keyHash does not, or that is
-// a signing key too.
+// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step 3), or the bare array of its keys. A
+// member of the file that is unknown is ignored, unless the file's own member critical names it, as RFC 7515, section
+// 4.1.11 has it, or its name is that of a known one but for the case of letters. Any other fault refuses the file whole:
+// an unknown member of an entry, one given twice, a repeated keyId, a JWK other than exactly kty, crv and x, a keyId or
+// fingerprint that does not recompute, a log key or witness key whose name or keyHash does not, one that signs in
+// another role too, or a certificate that cannot be read.
 func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	t, err := parseTrustedKeys(new(strictjson.Meter), file)
 	if err != nil {
@@ -153,6 +182,9 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	statuses := o.Object("keyStatus", strictjson.Optional)
 	revokedObjects := o.Objects("revokedKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	logKeys := o.Values("logKeys", strictjson.Optional, 0, strictjson.AnyLength)
+	witnessKeys := o.Values("witnessKeys", strictjson.Optional, 0, strictjson.AnyLength)
+	authorities := o.Values("timestampAuthorities", strictjson.Optional, 0, mostAuthorities)
+	ignoreUnknown(o)
 	revoked := make([]RevokedKey, len(revokedObjects))
 	named := make(map[string]bool) // keyIds that keyStatus may hold
 	for i, r := range revokedObjects {
@@ -189,11 +221,69 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	if err := refusal(o.Problems()); err != nil {
 		return nil, err
 	}
-	logs, err := readLogKeys(m, logKeys)
-	if err != nil {
+	t := &TrustedKeys{keys: keys, revoked: revoked}
+	if t.logKeys, err = readNoteKeys(m, "log key", logKeys, ParseLogKey); err != nil {
 		return nil, err
 	}
-	return NewTrustedKeys(keys, revoked, logs)
+	if t.witnesses, err = readNoteKeys(m, "witness key", witnessKeys, ParseWitnessKey); err != nil {
+		return nil, err
+	}
+	if t.authorities, err = readAuthorities(m, authorities); err != nil {
+		return nil, err
+	}
+	return t.with(func(*TrustedKeys) {})
+}
+
+// ignoreUnknown passes over the members of a trusted-keys file that this program does not know, after the known ones
+// were asked for.
+func ignoreUnknown(o *strictjson.Object) {
+	known := map[string]bool{"critical": true} // in lower case
+	for _, name := range []string{"keys", "keyStatus", "revokedKeys", "logKeys", "witnessKeys", "timestampAuthorities"} {
+		known[strings.ToLower(name)] = true
+	}
+	for _, name := range o.Names() {
+		if !known[lowerASCII(name)] {
+			o.Has(name) // asked for, so it is none that nobody expects
+		}
+	}
+	if !o.Has("critical") {
+		return
+	}
+	critical := o.StringList("critical", strictjson.Required, strictjson.AnyLength)
+	if len(critical) == 0 && o.OK("critical") {
+		o.Problem("critical", strictjson.CodeLength, "must name at least one member")
+	}
+	present, seen := make(map[string]bool), make(map[string]bool, len(critical))
+	for _, name := range o.Names() {
+		present[name] = true
+	}
+	for i, name := range critical {
+		switch {
+		case seen[name] || !present[name]:
+			o.ElementProblem("critical", i, strictjson.CodeFormat, "must be the name of a member of the file, and stand once")
+		case !known[lowerASCII(name)]:
+			o.ElementProblem("critical", i, strictjson.CodeUnknown, "the file says that "+shortened(name)+" must be understood, and this program does not know it: use a newer one")
+		}
+		seen[name] = true
+	}
+}
+
+// lowerASCII changes A to Z alone, as every implementation does.
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+func shortened(name string) string {
+	const most = 200
+	if len(name) > most {
+		return strings.ToValidUTF8(name[:most], "") + "…"
+	}
+	return name
 }
 
 func readTrustedArray(m *strictjson.Meter, entries []strictjson.Value) ([]TrustedKey, error) {
@@ -231,7 +321,23 @@ func (t *TrustedKeys) Lookup(keyID string) (key TrustedKey, trusted bool) {
 		return TrustedKey{}, false
 	}
 	key = t.keys[i]
-	return key, !t.barred[key.KeyID] && !t.barred[key.FingerprintSHA256]
+	_, revoked := t.revocation(key.KeyNames)
+	return key, !revoked
+}
+
+// revocation finds the entry that revokes a key.
+func (t *TrustedKeys) revocation(names KeyNames) (RevokedKey, bool) {
+	if t == nil {
+		return RevokedKey{}, false
+	}
+	i, ok := t.barred[names.KeyID]
+	if !ok {
+		i, ok = t.barred[names.FingerprintSHA256]
+	}
+	if !ok {
+		return RevokedKey{}, false
+	}
+	return t.revoked[i], true
 }
 
 // Trusts reports whether exactly this key is pinned and not revoked: the condition for a server to sign with it.
@@ -246,8 +352,14 @@ func (t *TrustedKeys) Keys() []TrustedKey { return slices.Clone(t.keys) }
 // Revoked lists the revoked keys in the file's order.
 func (t *TrustedKeys) Revoked() []RevokedKey { return slices.Clone(t.revoked) }
 
-// LogKeys lists the keys of the transparency log in the file's order, retired ones included.
+// LogKeys lists the keys of the transparency log in the file's order, retired and revoked ones included.
 func (t *TrustedKeys) LogKeys() []LogKey { return slices.Clone(t.logKeys) }
+
+// WitnessKeys lists the pinned witnesses in the file's order.
+func (t *TrustedKeys) WitnessKeys() []WitnessKey { return slices.Clone(t.witnesses) }
+
+// Authorities lists the pinned timestamp authorities in the file's order.
+func (t *TrustedKeys) Authorities() []Authority { return slices.Clone(t.authorities) }
 
 // Marshal writes the file as it is published: indented JSON that ParseTrustedKeys reads back to an equal set.
 func (t *TrustedKeys) Marshal() ([]byte, error) {
@@ -260,6 +372,8 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 		KeyStatus   map[string]keyStatus `json:"keyStatus"`
 		RevokedKeys []RevokedKey         `json:"revokedKeys"`
 		LogKeys     []LogKey             `json:"logKeys"`
+		Witnesses   []WitnessKey         `json:"witnessKeys,omitempty"`
+		Authorities []Authority          `json:"timestampAuthorities,omitempty"`
 	}
 	file.Keys, file.KeyStatus = make([]PublicKey, len(t.keys)), make(map[string]keyStatus)
 	for i, k := range t.keys {
@@ -270,6 +384,7 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 	}
 	file.RevokedKeys = append([]RevokedKey{}, t.revoked...)
 	file.LogKeys = append([]LogKey{}, t.logKeys...)
+	file.Witnesses, file.Authorities = t.witnesses, t.authorities
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
@@ -289,28 +404,86 @@ var ErrUnknownKey = errors.New("the key is not among the trusted keys")
 // ErrRevokedKey says that a key was revoked, which nothing undoes.
 var ErrRevokedKey = errors.New("the key is revoked")
 
+// ErrUnknownAuthority says that a set does not hold the timestamp authority.
+var ErrUnknownAuthority = errors.New("the timestamp authority is not among the trusted ones")
+
 // Add pins one more key, as active. A set that trusts the key already is returned as it is.
 func (t *TrustedKeys) Add(key PublicKey, since string) (*TrustedKeys, error) {
 	if t.Trusts(key) {
 		return t, nil
 	}
-	if t.barred[key.KeyID] || t.barred[key.FingerprintSHA256] {
+	if _, revoked := t.revocation(key.KeyNames); revoked {
 		return nil, ErrRevokedKey
 	}
-	return NewTrustedKeys(append(t.Keys(), TrustedKey{PublicKey: key, Status: KeyActive, Since: since}), t.revoked, t.logKeys)
+	return t.with(func(t *TrustedKeys) {
+		t.keys = append(t.keys, TrustedKey{PublicKey: key, Status: KeyActive, Since: since})
+	})
 }
 
-// AddLogKey is the set with one more key of the transparency log; a key that is in it
-// already changes nothing. The errors are those of NewTrustedKeys.
+// AddLogKey is the set with one more key of the transparency log; a key that is in it already changes nothing. The
+// errors are those of NewTrustedKeys, and ErrRevokedKey.
 func (t *TrustedKeys) AddLogKey(key LogKey) (*TrustedKeys, error) {
-	if t.TrustsLogKey(key) {
+	if slices.Contains(t.logKeys, key) {
 		return t, nil
 	}
-	return NewTrustedKeys(t.keys, t.revoked, append(t.LogKeys(), key))
+	return t.with(func(t *TrustedKeys) { t.logKeys = append(t.LogKeys(), key) })
 }
 
-// TrustsLogKey reports whether exactly this key of the log is pinned.
-func (t *TrustedKeys) TrustsLogKey(key LogKey) bool { return slices.Contains(t.logKeys, key) }
+// TrustsLogKey reports whether exactly this key of the log is pinned and not revoked.
+func (t *TrustedKeys) TrustsLogKey(key LogKey) bool {
+	_, revoked := t.revocation(key.names())
+	return slices.Contains(t.logKeys, key) && !revoked
+}
+
+// LogKeyRevocation is the entry that revokes a key of the log.
+func (t *TrustedKeys) LogKeyRevocation(key LogKey) (RevokedKey, bool) {
+	return t.revocation(key.names())
+}
+
+// AddWitnessKey is the set with one more pinned witness; one that is in it already changes nothing.
+func (t *TrustedKeys) AddWitnessKey(key WitnessKey) (*TrustedKeys, error) {
+	if slices.Contains(t.witnesses, key) {
+		return t, nil
+	}
+	return t.with(func(t *TrustedKeys) { t.witnesses = append(t.WitnessKeys(), key) })
+}
+
+// RemoveWitnessKey is the set without the witnesses of a name. The error is ErrUnknownKey.
+func (t *TrustedKeys) RemoveWitnessKey(name string) (*TrustedKeys, error) {
+	left := slices.DeleteFunc(t.WitnessKeys(), func(k WitnessKey) bool { return k.Name == name })
+	if len(left) == len(t.witnesses) {
+		return nil, ErrUnknownKey
+	}
+	return t.with(func(t *TrustedKeys) { t.witnesses = left })
+}
+
+// Authority finds a pinned timestamp authority.
+func (t *TrustedKeys) Authority(name string) (Authority, bool) {
+	if t != nil {
+		for _, a := range t.authorities {
+			if a.Name == name {
+				return a, true
+			}
+		}
+	}
+	return Authority{}, false
+}
+
+// PutAuthority is the set with a timestamp authority, in the place of one of the same name.
+func (t *TrustedKeys) PutAuthority(authority Authority) (*TrustedKeys, error) {
+	list := slices.DeleteFunc(t.Authorities(), func(a Authority) bool { return a.Name == authority.Name })
+	return t.with(func(t *TrustedKeys) { t.authorities = append(list, authority) })
+}
+
+// RemoveAuthority is the set without the timestamp authority of a name. The error is ErrUnknownAuthority.
+func (t *TrustedKeys) RemoveAuthority(name string) (*TrustedKeys, error) {
+	if _, pinned := t.Authority(name); !pinned {
+		return nil, ErrUnknownAuthority
+	}
+	return t.with(func(t *TrustedKeys) {
+		t.authorities = slices.DeleteFunc(t.Authorities(), func(a Authority) bool { return a.Name == name })
+	})
+}
 
 // Retire says that a key signs no more; it stays trusted. A set in which the key
 // is retired already is returned as it is.
@@ -324,35 +497,45 @@ func (t *TrustedKeys) Retire(keyID, since string) (*TrustedKeys, error) {
 	case key.Status == KeyRetired:
 		return t, nil
 	}
-	keys := t.Keys()
-	keys[t.byID[keyID]].Status, keys[t.byID[keyID]].Since = KeyRetired, since
-	return NewTrustedKeys(keys, t.revoked, t.logKeys)
+	return t.with(func(t *TrustedKeys) {
+		i := t.byID[keyID]
+		t.keys[i].Status, t.keys[i].Since = KeyRetired, since
+	})
 }
 
-// Revoke says that nothing signed by a key verifies from now on. The key's public half stays in the set, so that what
-// it signed can still be shown, and is left out where the set is published. A set in which the key is revoked already
-// is returned as it is, with its first reason.
+// Revoke says that nothing signed by a key, one that signs records or one of the log, verifies by itself from now on.
+// The key's public half stays in the set, so that what it signed can still be judged; of one that signs records it is
+// left out where the set is published. A set in which the key is revoked already is returned as it is, with its first
+// reason and time.
 func (t *TrustedKeys) Revoke(keyID, reason, since string) (*TrustedKeys, error) {
-	if t.barred[keyID] {
+	if _, revoked := t.revocation(KeyNames{KeyID: keyID}); revoked {
 		return t, nil
 	}
 	key, _ := t.Lookup(keyID)
-	if key.KeyID == "" {
+	names := key.KeyNames
+	for _, k := range t.logKeys {
+		if n := k.names(); n.KeyID == keyID {
+			names = n
+		}
+	}
+	if names.KeyID == "" {
 		return nil, ErrUnknownKey
 	}
-	entry := RevokedKey{KeyID: keyID, FingerprintSHA256: key.FingerprintSHA256, Reason: reason, Since: since}
-	changed, err := NewTrustedKeys(t.keys, append(t.Revoked(), entry), t.logKeys)
+	entry := RevokedKey{KeyID: keyID, FingerprintSHA256: names.FingerprintSHA256, Reason: reason, Since: since}
+	changed, err := t.with(func(t *TrustedKeys) { t.revoked = append(t.Revoked(), entry) })
 	if err != nil {
 		return nil, fmt.Errorf("revoke a key: %w", err)
 	}
 	return changed, nil
 }
 
-// Published is the set as readers get it: revoked keys stand among the revoked
+// Published is the set as readers get it: revoked keys that signed records stand among the revoked
 // only, so that a reader who takes the keys alone does not trust them.
 func (t *TrustedKeys) Published() (*TrustedKeys, error) {
-	keys := slices.DeleteFunc(t.Keys(), func(k TrustedKey) bool {
-		return t.barred[k.KeyID] || t.barred[k.FingerprintSHA256]
+	return t.with(func(t *TrustedKeys) {
+		t.keys = slices.DeleteFunc(t.keys, func(k TrustedKey) bool {
+			_, revoked := t.revocation(k.KeyNames)
+			return revoked
+		})
 	})
-	return NewTrustedKeys(keys, t.revoked, t.logKeys)
 }

@@ -27,16 +27,21 @@ type vectorFile struct {
 
 // vector is one receipt with what every verifier must find. Exactly one of the receipt's two forms is given.
 type vector struct {
-	Name              string      `json:"name"`
-	Receipt           *string     `json:"receipt"`       // the exact text
-	ReceiptBase64     *string     `json:"receiptBase64"` // the exact bytes, where they are not UTF-8
-	TrustedKeys       string      `json:"trustedKeys"`   // a name in the file's trustedKeys
-	DocumentBase64    *string     `json:"documentBase64"`
-	Now               string      `json:"now"` // the verifier's clock
-	RequireReferences bool        `json:"requireReferences"`
-	RequireCurrent    bool        `json:"requireCurrent"`
-	RequireInclusion  bool        `json:"requireInclusion"`
-	Expect            expectation `json:"expect"`
+	Name              string  `json:"name"`
+	Receipt           *string `json:"receipt"`       // the exact text
+	ReceiptBase64     *string `json:"receiptBase64"` // the exact bytes, where they are not UTF-8
+	TrustedKeys       string  `json:"trustedKeys"`   // a name in the file's trustedKeys
+	DocumentBase64    *string `json:"documentBase64"`
+	Now               string  `json:"now"` // the verifier's clock
+	RequireReferences bool    `json:"requireReferences"`
+	RequireCurrent    bool    `json:"requireCurrent"`
+	RequireInclusion  bool    `json:"requireInclusion"`
+	RequireTimestamp  bool    `json:"requireTimestamp"`
+	RequireWitnesses  int     `json:"requireWitnesses"`
+	// AcceptStampedBeforeRevocation is the option of that name.
+	AcceptStampedBeforeRevocation bool `json:"acceptStampedBeforeRevocation"`
+
+	Expect expectation `json:"expect"`
 }
 
 type expectation struct {
@@ -57,12 +62,17 @@ type expectedFindings struct {
 	AsOfStatus     *Status `json:"asOfStatus"`
 	AsOf           *string `json:"asOf"`
 	AsOfSequence   *int64  `json:"asOfSequence"`
+	Time           Finding `json:"time"`
+	ExistedBefore  *string `json:"existedBefore"`
+	TimeAuthority  *string `json:"timeAuthority"`
+	Witnessed      *int    `json:"witnessed"`
 }
 
 const vectorDescription = "Test vectors for verifiers of Integrity Ledger receipts. The receipt is the exact text to verify, or the base64 of its bytes; " +
 	"trustedKeys names an exact text of the member trustedKeys above; documentBase64 is the document to compare, null for none; now is the verifier's clock. " +
 	"Exit code 0: everything supplied and required holds; 1: something does not; 2: the trusted-keys file is refused, so nothing is checked and findings is null. " +
-	"An inclusion is not-checked where the trusted keys hold no logKeys, too. A part that was supplied and not reached, because the record failed before, is not-checked; a receipt that cannot be read has signature invalid and every other part not-checked, and so has a certificate that does not hold. " +
+	"An inclusion is not-checked where the trusted keys hold no logKeys, too, and a time where they hold none or no timestampAuthorities. " +
+	"Witnessed is how many pinned witnesses cosigned the checkpoint of a valid inclusion, null where none are pinned. A part that was supplied and not reached, because the record failed before, is not-checked; a receipt that cannot be read has signature invalid and every other part not-checked, and so has a certificate that does not hold. " +
 	"Words of explanation are each verifier's own. The keys were made for these vectors alone: never trust them."
 
 func pointer[T any](v T) *T { return &v }
@@ -88,7 +98,7 @@ func vectors(t *testing.T) *vectorBook {
 	b.trust[standardTrust] = string(standard)
 	b.good = b.envelope(func(*fixture, *Envelope) {})
 	for _, group := range []func(){
-		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered, b.certificates, b.inclusions, b.inclusionNumbers, b.leaves, b.checkpoints, b.histories,
+		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered, b.certificates, b.inclusions, b.inclusionNumbers, b.leaves, b.checkpoints, b.histories, b.stamps,
 	} {
 		group()
 	}
@@ -101,7 +111,7 @@ func (b *vectorBook) add(name string, receipt []byte, expect ...func(*vector)) {
 	v := vector{Name: name, TrustedKeys: standardTrust, Now: FormatTime(testNow)}
 	v.Expect.Findings = &expectedFindings{
 		Signature: Valid, References: Valid, Observation: Valid, ObservedStatus: pointer(Current), ObservedAt: &b.f.status.ObservedAt, Inclusion: NotSupplied,
-		StatusAsOf: NotSupplied,
+		StatusAsOf: NotSupplied, Time: NotSupplied,
 	}
 	if utf8.Valid(receipt) {
 		v.Receipt = pointer(string(receipt))
@@ -198,7 +208,7 @@ func tweak(s string) string {
 // recordFails: the parts of the receipt were read, and its record does not hold.
 func recordFails(finding Finding) func(*vector) {
 	return func(v *vector) {
-		*v.Expect.Findings = expectedFindings{Signature: finding, References: NotChecked, Observation: NotChecked, Inclusion: NotSupplied, StatusAsOf: NotSupplied}
+		*v.Expect.Findings = expectedFindings{Signature: finding, References: NotChecked, Observation: NotChecked, Inclusion: NotSupplied, StatusAsOf: NotSupplied, Time: NotSupplied}
 		v.Expect.ExitCode = 1
 	}
 }
@@ -206,7 +216,7 @@ func recordFails(finding Finding) func(*vector) {
 // refused: the receipt cannot be read, so nobody knows what it supplies.
 func refused(v *vector) {
 	recordFails(Invalid)(v)
-	v.Expect.Findings.Inclusion, v.Expect.Findings.StatusAsOf = NotChecked, NotChecked
+	v.Expect.Findings.Inclusion, v.Expect.Findings.StatusAsOf, v.Expect.Findings.Time = NotChecked, NotChecked, NotChecked
 }
 
 func referencesFail(v *vector) { v.Expect.Findings.References, v.Expect.ExitCode = Invalid, 1 }
@@ -326,7 +336,8 @@ func run(t *testing.T, file vectorFile, v vector) expectation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Now: now, RequireReferences: v.RequireReferences, RequireCurrent: v.RequireCurrent, RequireInclusion: v.RequireInclusion}
+	opts := Options{Now: now, RequireReferences: v.RequireReferences, RequireCurrent: v.RequireCurrent, RequireInclusion: v.RequireInclusion,
+		RequireTimestamp: v.RequireTimestamp, RequireWitnesses: v.RequireWitnesses, AcceptStampedBeforeRevocation: v.AcceptStampedBeforeRevocation}
 	if v.DocumentBase64 != nil {
 		content := decoded(t, *v.DocumentBase64)
 		opts.Document = &Document{hexSHA256(content), int64(len(content))}
@@ -344,7 +355,7 @@ func run(t *testing.T, file vectorFile, v vector) expectation {
 	}
 	return expectation{got.ExitCode(), &expectedFindings{
 		got.Signature, got.References, got.Observation, got.ObservedStatus, got.ObservedAt, got.FileMatch, got.Inclusion,
-		got.StatusAsOf, got.AsOfStatus, got.AsOf, got.AsOfSequence,
+		got.StatusAsOf, got.AsOfStatus, got.AsOf, got.AsOfSequence, got.Time, got.ExistedBefore, got.TimeAuthority, got.Witnessed,
 	}}
 }
 

@@ -36,7 +36,7 @@ func checkSignature(trust *TrustedKeys, keyID string, payload []byte, signature 
 	}
 	key, trusted := trust.Lookup(keyID)
 	switch {
-	case key.KeyID == "":
+	case key.KeyID == "" && !trust.isRevoked(keyID):
 		return Untrusted, key, "the key is not among the trusted keys"
 	case !trusted:
 		return Untrusted, key, "the key has been revoked"
@@ -90,6 +90,13 @@ type Options struct {
 	RequireCurrent bool
 	// RequireInclusion makes an absent or unchecked proof of inclusion a failure.
 	RequireInclusion bool
+	// RequireTimestamp makes anything but a valid token of a pinned timestamp authority a failure.
+	RequireTimestamp bool
+	// RequireWitnesses is how many pinned witnesses must have cosigned the checkpoint of the proof of inclusion.
+	RequireWitnesses int
+	// AcceptStampedBeforeRevocation lets a record stand whose signing key was revoked, where a pinned authority stamped
+	// it before the revocation's since.
+	AcceptStampedBeforeRevocation bool
 }
 
 // Findings is what a receipt proves, part by part. A part that was not reached
@@ -102,6 +109,13 @@ type Findings struct {
 	ObservedAt     *string `json:"observedAt"`
 	FileMatch      *bool   `json:"fileMatch"`
 	Inclusion      Finding `json:"inclusion"`
+	// Witnessed is how many pinned witnesses cosigned the checkpoint of a valid Inclusion; nil where none are pinned.
+	Witnessed *int `json:"witnessed"`
+
+	// Time judges the tokens of timestamp authorities. The record existed before ExistedBefore, says TimeAuthority.
+	Time          Finding `json:"time"`
+	ExistedBefore *string `json:"existedBefore"`
+	TimeAuthority *string `json:"timeAuthority"`
 
 	// What the state was at an earlier moment: history, never the observed status.
 	StatusAsOf   Finding `json:"statusAsOf"`
@@ -116,6 +130,8 @@ type Findings struct {
 	Reasons []string `json:"reasons"`
 	// Notes are what a reader must also know; they are no failures.
 	Notes []string `json:"notes"`
+
+	accepted bool // the record stands although its key was revoked
 }
 
 // ExitCode is 0 when everything supplied or required holds, 1 otherwise. A
@@ -129,12 +145,13 @@ func (f *Findings) fail(part, reason string) { f.Reasons = append(f.Reasons, par
 func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
 // Verify takes a receipt, or a downloaded certificate of certification, through the nine steps of the contract, section
-// 4.1, and a proof of inclusion through those of 4.3 where the trusted keys name a key of the log. It proves the
-// conserved signature, not present validity: only the service can say what is current now. What has no member contract
-// is read as a certificate; a payload of another role in either is invalid.
+// 4.1, a proof of inclusion through those of 4.3 where the trusted keys name a key of the log, and tokens of timestamp
+// authorities where they name some. It proves the conserved signature, not present validity: only the service can say
+// what is current now. What has no member contract is read as a certificate; a payload of another role in either is
+// invalid.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	f := Findings{
-		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
+		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked, Time: NotChecked,
 		Reasons: []string{}, Notes: []string{},
 	}
 	o, err := openReceipt(new(strictjson.Meter), receipt)
@@ -157,20 +174,83 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 		return
 	}
 	for part, supplied := range map[*Finding]bool{
-		&f.References: e.References != nil, &f.Observation: e.StatusObservation != nil, &f.StatusAsOf: e.StatusAsOf != nil, &f.Inclusion: e.Inclusion != nil,
+		&f.References: e.References != nil, &f.Observation: e.StatusObservation != nil, &f.StatusAsOf: e.StatusAsOf != nil,
+		&f.Inclusion: e.Inclusion != nil, &f.Time: e.Timestamps != nil,
 	} {
 		if !supplied {
 			*part = NotSupplied
 		}
 	}
-	if f.Record, _ = verifySigned(f, e.Signed, trust, ParseRecordPayload); f.Record != nil {
+	if opts.AcceptStampedBeforeRevocation && trust.isRevoked(e.KeyID) {
+		f.acceptStamped(e, trust, opts.Now)
+	} else if f.Record, _ = verifySigned(f, e.Signed, trust, ParseRecordPayload); f.Record != nil {
+		judgeTime(e, trust, f.Record.receivedAt(), opts.Now).tell(f)
+	}
+	if f.Record != nil {
 		f.verifyReferences(e.References)
 		f.verifyObservation(e, trust, opts.Now)
-		f.verifyInclusion(e, trust)
+		f.verifyInclusion(e, trust, opts)
 		f.verifyAsOf(e, trust, opts.Now)
 		f.compare(opts.Document, f.Record.SHA256, f.Record.SizeBytes)
 	}
 	f.require(opts)
+}
+
+// isRevoked reports whether a key that signed records is revoked.
+func (t *TrustedKeys) isRevoked(keyID string) bool {
+	key, _ := t.Lookup(keyID)
+	_, revoked := t.revocation(KeyNames{KeyID: keyID, FingerprintSHA256: key.FingerprintSHA256})
+	return revoked
+}
+
+// acceptStamped is steps 2 to 5 for a record whose key is revoked: it stands where a pinned authority stamped it before.
+func (f *Findings) acceptStamped(e Envelope, trust *TrustedKeys, now time.Time) {
+	refuse := func(finding Finding, reason string) {
+		f.Signature = finding
+		f.fail("signature", reason)
+	}
+	key, err := trust.revokedKey(e.KeyNames)
+	if err != nil {
+		refuse(Untrusted, err.Error())
+		return
+	}
+	raw, ok := decodeBase64URL(e.Signature, ed25519.SignatureSize)
+	if !ok || !key.verify([]byte(e.Payload), raw) {
+		refuse(Invalid, "the signature does not belong to the payload")
+		return
+	}
+	p, err := ParseRecordPayload([]byte(e.Payload))
+	if err != nil {
+		refuse(Invalid, err.Error())
+		return
+	}
+	r, _ := trust.revocation(key.KeyNames)
+	timing := judgeTime(e, trust, p.receivedAt(), now)
+	if timing == nil || timing.finding != Valid || !timing.stamp.before.Before(r.since()) {
+		refuse(Untrusted, "the key has been revoked, and no pinned authority stamped the record before "+r.Since)
+		return
+	}
+	f.Signature, f.Record, f.accepted = Valid, &p, true
+	timing.tell(f)
+	f.note("The signing key was revoked (" + r.Reason + ") since " + r.Since + "; a pinned authority had stamped the record before.")
+}
+
+// revokedKey is a revoked key by its names. A published set leaves it out of its keys and names it by two hashes: then
+// it is the receipt's, where both are the hashes of that key.
+func (t *TrustedKeys) revokedKey(names KeyNames) (PublicKey, error) {
+	key, _ := t.Lookup(names.KeyID)
+	if key.KeyID == "" {
+		x, ok := decodeBase64URL(names.JWK.X, ed25519.PublicKeySize)
+		if !ok {
+			return PublicKey{}, errors.New("the receipt's key cannot be read")
+		}
+		key.PublicKey, _ = NewPublicKey(x) // it has the length
+	}
+	r, _ := t.revocation(key.KeyNames)
+	if key.KeyNames != names || r.KeyID != key.KeyID || r.FingerprintSHA256 != key.FingerprintSHA256 {
+		return PublicKey{}, errors.New("the receipt's key differs from the revoked key of the same keyId")
+	}
+	return key.PublicKey, nil
 }
 
 // verifyCertificate is steps 1 to 5 and 8: a certificate has no references, no
@@ -186,7 +266,7 @@ func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, o
 		return
 	}
 	if f.Certificate = certificate; certificate != nil {
-		f.References, f.Observation, f.StatusAsOf, f.Inclusion = NotSupplied, NotSupplied, NotSupplied, NotSupplied
+		f.References, f.Observation, f.StatusAsOf, f.Inclusion, f.Time = NotSupplied, NotSupplied, NotSupplied, NotSupplied, NotSupplied
 		f.note("Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.")
 		f.compare(opts.Document, f.Certificate.SHA256, f.Certificate.SizeBytes)
 	}
@@ -203,6 +283,12 @@ func (f *Findings) require(opts Options) {
 	}
 	if opts.RequireInclusion && (f.Inclusion == NotSupplied || f.Inclusion == NotChecked) {
 		f.fail("inclusion", "a valid proof of inclusion in the transparency log is required")
+	}
+	if opts.RequireTimestamp && (f.Time == NotSupplied || f.Time == NotChecked) {
+		f.fail("time", "a valid token of a pinned timestamp authority is required")
+	}
+	if n := opts.RequireWitnesses; n > 0 && (f.Witnessed == nil || *f.Witnessed < n) {
+		f.fail("witnesses", fmt.Sprintf("%d pinned witnesses must have cosigned the checkpoint of a valid proof of inclusion", n))
 	}
 }
 
@@ -224,6 +310,12 @@ func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([
 		return nil, true
 	}
 	return &read, true
+}
+
+// receivedAt is the record's time: what was read strictly parses.
+func (p RecordPayload) receivedAt() time.Time {
+	at, _ := parseServiceTime(p.ReceivedAt)
+	return at
 }
 
 // verifyReferences is step 7. That there are exactly five members was seen when the receipt was read.
@@ -252,10 +344,8 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 	if f.Observation = finding; finding != Valid {
 		return
 	}
-	// Both payloads have been read strictly, so both times parse.
 	observedAt, _ := parseServiceTime(p.ObservedAt)
-	receivedAt, _ := parseServiceTime(f.Record.ReceivedAt)
-	if observedAt.Before(receivedAt) {
+	if observedAt.Before(f.Record.receivedAt()) {
 		f.Observation = Invalid
 		f.fail("observation", "it is older than the record")
 		return
@@ -330,6 +420,10 @@ func verifyState[P interface{ state() StatusPayload }](
 		}
 		finding = Invalid
 	}
+	if f.accepted && finding == Untrusted && trust.isRevoked(s.KeyID) {
+		f.note("The " + part + " was signed with a revoked key: it says nothing.")
+		return p, finding
+	}
 	f.fail(part, reason)
 	return p, finding
 }
@@ -347,9 +441,8 @@ func (f *Findings) verifyAsOf(e Envelope, trust *TrustedKeys, now time.Time) {
 	f.StatusAsOf = Invalid
 	asOf, _ := parseServiceTime(p.AsOf)
 	observedAt, _ := parseServiceTime(p.ObservedAt)
-	receivedAt, _ := parseServiceTime(f.Record.ReceivedAt)
 	switch {
-	case asOf.Before(receivedAt):
+	case asOf.Before(f.Record.receivedAt()):
 		f.fail("status as of", "its moment lies before the record")
 		return
 	case asOf.After(observedAt) || p.AsOfSequence > p.Sequence:

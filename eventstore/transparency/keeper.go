@@ -25,7 +25,7 @@
 // A database that was restored to an earlier state would grow into another tree than the one that was published. The
 // epoch, which a restore raises, stops the tree until the operator has compared it with what is known outside (Resume).
 // A tree that goes on as another history goes on under a key that was made after the restore; transparency_keys bars
-// all others.
+// all others, and from then on a key that it does not know signs nothing.
 package transparency
 
 import (
@@ -42,6 +42,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/history"
@@ -53,13 +54,17 @@ type Config struct {
 	// Signer answers the log's key as it is now. Nil: this process leaves the tree alone.
 	Signer    func() *Signer
 	Witnesses []*Witness
-	Now       func() time.Time
-	Log       *slog.Logger // of the program
+	// Authorities stamp checkpoints. Pinned answers what the tokens of one must lead to, as it is now; false: it is not asked.
+	Authorities []*TimestampAuthority
+	Pinned      func(name string) (evidence.Authority, bool)
+	Now         func() time.Time
+	Log         *slog.Logger // of the program
 
 	Interval time.Duration // least time between two checkpoints; 0 means 1 s
 	Poll     time.Duration // between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
 	Batch    int           // most leaves of a transaction; 0 means 4,096
 	Witness  time.Duration // that the witnesses have to cosign a checkpoint; 0 means 2 s
+	Stamp    time.Duration // between two tokens of an authority; 0 means 60 s
 }
 
 // Keeper puts events into the tree and signs checkpoints. Run does all of it.
@@ -69,18 +74,19 @@ type Keeper struct {
 	consumer *consumer.Consumer
 	grown    chan struct{} // holds one when there may be leaves that no checkpoint covers
 	failures atomic.Int64  // to publish
+	signed   atomic.Int64  // the size of the last checkpoint that this process has signed
+	stamps   sync.Mutex    // so that all authorities together use one connection
 
-	// Of the one goroutine that publishes.
-	last   checkpoint
-	signed int64 // the size of the last checkpoint that this process has signed
+	last checkpoint // of the one goroutine that publishes
 }
 
 // New makes a Keeper; Run starts it.
 func New(c Config) (*Keeper, error) {
-	if c.Pool == nil || c.Signer == nil || c.Now == nil || c.Log == nil {
-		return nil, errors.New("a keeper of the transparency tree needs Pool, Signer, Now and Log")
+	if c.Pool == nil || c.Signer == nil || c.Now == nil || c.Log == nil || c.Authorities != nil && c.Pinned == nil {
+		return nil, errors.New("a keeper of the transparency tree needs Pool, Signer, Now and Log, and with Authorities Pinned")
 	}
 	c.Interval, c.Poll, c.Batch, c.Witness = cmp.Or(c.Interval, time.Second), cmp.Or(c.Poll, time.Second), cmp.Or(c.Batch, 4096), cmp.Or(c.Witness, 2*time.Second)
+	c.Stamp = cmp.Or(c.Stamp, time.Minute)
 	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, signer: c.Signer, batch: c.Batch}, grown: make(chan struct{}, 1)}
 	var err error
 	k.consumer, err = consumer.New(consumer.Config{
@@ -107,6 +113,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	var work sync.WaitGroup
 	work.Go(func() { k.consumer.Run(ctx) })
 	work.Go(func() { k.publishing(ctx) })
+	for _, a := range k.Authorities {
+		work.Go(func() { k.stamping(ctx, a) })
+	}
 	work.Wait()
 }
 
@@ -288,7 +297,8 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	}); err != nil {
 		return err
 	}
-	k.last, k.signed = next, next.size
+	k.last = next
+	k.signed.Store(next.size)
 	return nil
 }
 
@@ -316,12 +326,8 @@ func (k *Keeper) continues(ctx context.Context, from history.Querier, next check
 		if c.size == 0 {
 			continue
 		}
-		root, err := tlog.TreeHash(c.size, storedHashes(ctx, from))
-		if err != nil {
-			return err
-		}
-		if root != c.root {
-			return fmt.Errorf("the tree does not contain that of size %d as it was stored: it was damaged, and is not signed", c.size)
+		if err := holds(ctx, from, c); err != nil {
+			return fmt.Errorf("nothing is signed: %w", err)
 		}
 	}
 	return nil

@@ -38,7 +38,8 @@ type Reader struct {
 	Fresh time.Duration
 
 	questions eventstore.Batcher[struct{}, *leafQuestion] // about all shards: the tree is one
-	limit     time.Duration                               // of a batch of them; 0 means lookTimeout
+	stamps    eventstore.Batcher[struct{}, *stampQuestion]
+	limit     time.Duration // of a batch of them; 0 means lookTimeout
 
 	mu    sync.Mutex
 	size  int64 // of the published tree that was seen last
@@ -319,7 +320,8 @@ func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int
 
 var errChanged = errors.New("the tree or the log was changed")
 
-func (r *Reader) include(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (*evidence.Inclusion, error) {
+// locate finds the leaf of a position in the published tree, and what the proof of it needs.
+func (r *Reader) locate(ctx context.Context, shard domain.Shard, position int64) (*leafQuestion, error) {
 	q := &leafQuestion{shard: shard, position: position}
 	if !r.atOnce(q) {
 		*q = leafQuestion{shard: shard, position: position}
@@ -327,8 +329,13 @@ func (r *Reader) include(ctx context.Context, shard domain.Shard, position int64
 			return nil, fmt.Errorf("look for a leaf: %w", err)
 		}
 	}
-	if q.err != nil {
-		return nil, q.err
+	return q, q.err
+}
+
+func (r *Reader) include(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (*evidence.Inclusion, error) {
+	q, err := r.locate(ctx, shard, position)
+	if err != nil {
+		return nil, err
 	}
 	proof, err := q.prover.prove(q.index)
 	if err != nil {
@@ -338,16 +345,20 @@ func (r *Reader) include(ctx context.Context, shard domain.Shard, position int64
 		r.forget()
 		return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d: %w: %w", q.index, position, shard, errChanged, err)
 	}
-	inclusion := &evidence.Inclusion{Leaf: string(leaf), LeafIndex: q.index, TreeSize: q.head.size, Hashes: make([]string, len(proof)), Checkpoint: q.head.note}
+	return &evidence.Inclusion{Leaf: string(leaf), LeafIndex: q.index, TreeSize: q.head.size, Hashes: proofTexts(proof), Checkpoint: q.head.note}, nil
+}
+
+// proofTexts writes the hashes of a proof, all in one piece of memory.
+func proofTexts(proof tlog.RecordProof) []string {
 	room := make([]byte, 0, hashText*len(proof))
 	for _, hash := range proof {
 		room = base64.StdEncoding.AppendEncode(room, hash[:])
 	}
-	all := string(room)
-	for i := range inclusion.Hashes {
-		inclusion.Hashes[i] = all[i*hashText:][:hashText]
+	all, texts := string(room), make([]string, len(proof))
+	for i := range texts {
+		texts[i] = all[i*hashText:][:hashText]
 	}
-	return inclusion, nil
+	return texts
 }
 
 // hashText is how long a hash is in base64.

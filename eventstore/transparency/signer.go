@@ -86,8 +86,10 @@ const (
 		ON CONFLICT (key) DO NOTHING`
 	makeKey = `INSERT INTO transparency_keys (key, epoch, made, barred) SELECT $1, epoch, true, false FROM ledger WHERE id = 1
 		ON CONFLICT (key) DO NOTHING`
-	readKey = `SELECT true, k.made AND k.epoch = g.epoch, k.barred FROM transparency_keys k, ledger g WHERE g.id = 1 AND k.key = $1`
-	barKeys = `UPDATE transparency_keys SET barred = true WHERE key <> $1`
+	// forkedLedger: a key was made for a fork. A key that is unknown here may then be of the history that was lost.
+	forkedLedger = `SELECT EXISTS (SELECT FROM transparency_keys WHERE made)`
+	readKey      = `SELECT true, k.made AND k.epoch = g.epoch, k.barred FROM transparency_keys k, ledger g WHERE g.id = 1 AND k.key = $1`
+	barKeys      = `UPDATE transparency_keys SET barred = true WHERE key <> $1`
 )
 
 // Stop is what a restore does before it raises the epoch: the tree stands still from then on, also where the backup is
@@ -144,10 +146,31 @@ func MakeForkKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) e
 	return nil
 }
 
-// ErrBarred is the answer to a key that may have signed a history which was lost.
-var ErrBarred = errors.New("this log key may have signed the history that was lost in a restore, and must not sign another: put the log key in place that integrity log resume --fork --stage has made")
+// RecordKey records a key that was made just now, in a rotation. Once a key was made for a fork, only recorded keys sign: of
+// another one nobody here can say that it did not sign what was lost. While the tree stands still nothing is recorded, as
+// a fork takes only the keys of MakeForkKey. The error is ErrKnownKey for a key that is not new.
+func RecordKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) error {
+	status, err := ReadStatus(ctx, pool)
+	if err != nil || status.Halted {
+		return err
+	}
+	tag, err := pool.Exec(ctx, knowKeys, []string{keyName(key)})
+	if err != nil {
+		return fmt.Errorf("record a key of the log: %w", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return ErrKnownKey
+	}
+	return nil
+}
 
-// maySign records a key that signs, and refuses a barred one.
+// Answers to a key that may have signed a history which was lost.
+var (
+	ErrBarred     = errors.New("this log key may have signed the history that was lost in a restore, and must not sign another: put the log key in place that integrity log resume --fork --stage has made")
+	ErrUnrecorded = errors.New("this log key is not recorded, and the log has gone on as another history since a restore: it may have signed the history that was lost. Make one with integrity keys rotate --transparency-log --stage, which records it")
+)
+
+// maySign records a key that signs, and refuses a barred one, and after a fork an unknown one.
 func maySign(ctx context.Context, tx pgx.Tx, key evidence.LogKey) error {
 	known, err := KnownKey(ctx, tx, key)
 	switch {
@@ -158,7 +181,22 @@ func maySign(ctx context.Context, tx pgx.Tx, key evidence.LogKey) error {
 	case known.Known:
 		return nil
 	}
+	forked, err := Forked(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if forked {
+		return ErrUnrecorded
+	}
 	return know(ctx, tx, "", []evidence.LogKey{key})
+}
+
+// Forked reports whether a key was made for a fork, so that only recorded keys sign.
+func Forked(ctx context.Context, from rowQuerier) (forked bool, err error) {
+	if err := from.QueryRow(ctx, forkedLedger).Scan(&forked); err != nil {
+		return false, fmt.Errorf("read the keys of the log: %w", err)
+	}
+	return forked, nil
 }
 
 // KeyState is what the database knows of a key.
@@ -188,7 +226,11 @@ type Resumption struct {
 	// Fork lets the tree go on as another history.
 	Fork   bool
 	Signer *Signer           // signs a fork; nil: there is no key
-	Keys   []evidence.LogKey // every other key of the log that the operator knows of
+	Keys   []evidence.LogKey // every other key of the log that the operator knows of, also one that no file trusts
+	// Witnesses are asked how large a tree they have seen, where nothing seems to be lost. One that does not answer is
+	// left out, and Unasked hears of it.
+	Witnesses []*Witness
+	Unasked   func(witness string, err error)
 }
 
 // Resume lets the tree go on after the database was restored from a backup, and says whether published leaves were
@@ -218,6 +260,11 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 	if !contained && !r.Fork {
 		return status.Leaves, true, ErrForked
 	}
+	if contained {
+		if err := r.witnessed(ctx, pool); err != nil {
+			return status.Leaves, false, err
+		}
+	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		var epoch int64
 		if err := tx.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
@@ -232,7 +279,7 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 			return errLost
 		}
 		if contained {
-			return nil
+			return know(ctx, tx, "", append(signersOf(r.Published), r.Keys...))
 		}
 		return r.bar(ctx, tx, status.SignedBy)
 	})
@@ -246,9 +293,7 @@ func (r Resumption) bar(ctx context.Context, tx pgx.Tx, signedBy string) error {
 	}
 	others := slices.Clone(r.Keys)
 	if r.Published != nil {
-		for _, hash := range r.Published.SignedBy {
-			others = append(others, evidence.LogKey{Name: r.Published.Origin, KeyHash: hash})
-		}
+		others = append(others, signersOf(r.Published)...)
 	}
 	if err := know(ctx, tx, signedBy, others); err != nil {
 		return err
@@ -263,11 +308,55 @@ func (r Resumption) bar(ctx context.Context, tx pgx.Tx, signedBy string) error {
 	return err
 }
 
+func signersOf(c *evidence.Checkpoint) (keys []evidence.LogKey) {
+	for _, hash := range c.SignedBy {
+		keys = append(keys, evidence.LogKey{Name: c.Origin, KeyHash: hash})
+	}
+	return keys
+}
+
+// ClaimedKeys are the keys of the log that a checkpoint names as its signers, without a proof that they signed. At most
+// a hundred: a note has no more signatures.
+func ClaimedKeys(text, name string) (keys []evidence.LogKey) {
+	_, err := note.Open([]byte(text), note.VerifierList())
+	if unverified, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
+		for _, s := range unverified.Note.UnverifiedSigs {
+			if s.Name == name {
+				keys = append(keys, evidence.LogKey{Name: s.Name, KeyHash: fmt.Sprintf("%08x", s.Hash)})
+			}
+		}
+	}
+	return keys
+}
+
+// witnessed refuses a published checkpoint of which a witness has seen a larger one. Each witness is asked by the last
+// stored checkpoint, which was published: one that has seen another answers how large that was (C2SP tlog-witness).
+func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
+	last, err := readCheckpoint(ctx, pool)
+	if err != nil || last.size == 0 {
+		return err
+	}
+	k := &Keeper{Config: Config{Pool: pool}, last: last}
+	for _, w := range r.Witnesses {
+		asking, cancel := context.WithTimeout(ctx, publishTimeout)
+		_, seen, err := k.submit(asking, w, 0)
+		cancel()
+		switch {
+		case err != nil && !errors.Is(err, errSeenOther):
+			r.Unasked(w.name, err)
+		case seen > r.Published.Size:
+			return fmt.Errorf("%w: the witness %s has seen a tree of %d leaves, and it has %d", ErrNotNewest, w.name, seen, r.Published.Size)
+		}
+	}
+	return nil
+}
+
 // Answers of Resume and MakeForkKey.
 var (
 	ErrNotHalted = errors.New("the tree was not halted: there is nothing to resume")
 	ErrForked    = errors.New("the tree does not contain the published checkpoint: published leaves were lost")
 	ErrOlder     = errors.New("the published checkpoint must be the newest that is known outside: this one is older than the restored database's own")
+	ErrNotNewest = errors.New("the published checkpoint must be the newest that is known outside")
 	ErrSameKey   = errors.New("this log key may have signed the history that was lost, and must not sign another one")
 	ErrKnownKey  = errors.New("this log key was known before: a fork needs one that is made now")
 )

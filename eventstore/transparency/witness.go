@@ -10,10 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,47 +58,25 @@ func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	if parts[1] != fmt.Sprintf("%08x", w.hash) {
 		return nil, fmt.Errorf("the key ID of %s does not belong to its name and key", w.name)
 	}
-	u, err := url.Parse(prefix)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return nil, fmt.Errorf("%s: the address must be https without user and query, or http on this machine", w.name)
+	if err := checkPeer(w.name, prefix); err != nil {
+		return nil, err
 	}
-	w.prefix = strings.TrimRight(prefix, "/")
-	w.client = &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 2},
-	}
+	w.prefix, w.client = strings.TrimRight(prefix, "/"), newPeerClient()
 	return w, nil
-}
-
-func loopback(host string) bool {
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
 // ParseWitnesses reads a witness a line, or between commas: its verifier key, a space, its submission prefix. Lines
 // that begin with # are comments.
 func ParseWitnesses(text string) (witnesses []*Witness, err error) {
-	names := map[string]bool{}
-	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == '\n' }) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		fields := strings.Fields(line)
-		if len(fields) != 2 {
-			return nil, errors.New("each witness must be a verifier key, a space, and an address")
-		}
-		w, err := NewWitness(fields[0], fields[1])
+	err = readPeers(text, "a verifier key", func(key, prefix string) (string, error) {
+		w, err := NewWitness(key, prefix)
 		if err != nil {
-			return nil, err
+			return "", err
 		}
-		if names[w.name] {
-			return nil, fmt.Errorf("%s is named twice", w.name)
-		}
-		names[w.name] = true
 		witnesses = append(witnesses, w)
-	}
-	return witnesses, nil
+		return w.name, nil
+	})
+	return witnesses, err
 }
 
 // Name, KeyHash and Verify make it a note.Verifier of its cosignatures.
@@ -126,7 +101,7 @@ func (w *Witness) Verify(text, signature []byte) bool {
 // is left alone for a while, without further effect. The process that has signed the checkpoint asks; the others step
 // in where it has not for a while.
 func (k *Keeper) ask(ctx context.Context) {
-	if len(k.Witnesses) == 0 || k.last.size == 0 || k.Signer() == nil || k.signed != k.last.size && k.Now().Sub(k.last.signedAt) < stepIn {
+	if len(k.Witnesses) == 0 || k.last.size == 0 || k.Signer() == nil || k.signed.Load() != k.last.size && k.Now().Sub(k.last.signedAt) < stepIn {
 		return
 	}
 	asking, cancel := context.WithTimeout(ctx, k.Witness)

@@ -68,12 +68,19 @@ func (a *app) verifyCommand() *cobra.Command {
 	c.Flags().BoolVar(&options.RequireReferences, "require-references", false, "fail where the references are absent")
 	c.Flags().BoolVar(&options.RequireCurrent, "require-current", false, "fail unless the evidence shows that the version was current when it was saved")
 	c.Flags().BoolVar(&options.RequireInclusion, "require-inclusion", false, "fail unless a valid proof shows that the transparency log holds the record")
+	c.Flags().BoolVar(&options.RequireTimestamp, "require-timestamp", false, "fail unless a pinned timestamp authority shows before which time the record existed")
+	c.Flags().IntVar(&options.RequireWitnesses, "require-witnesses", 0, "fail unless so many pinned witnesses cosigned the checkpoint of the proof of inclusion")
+	c.Flags().BoolVar(&options.AcceptStampedBeforeRevocation, "accept-stamped-before-revocation", false,
+		"let a record stand whose signing key was revoked, where a pinned timestamp authority stamped it before")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	language := c.Flags().String("language", string(evidence.English), "language of the closing text, en or es")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		language := evidence.Language(*language)
 		if language != evidence.English && language != evidence.Spanish {
 			return errors.New("--language must be en or es")
+		}
+		if options.RequireWitnesses < 0 {
+			return errors.New("--require-witnesses must be 0 or more")
 		}
 		receipt, err := readReceipt(args[0])
 		if err != nil {
@@ -97,7 +104,7 @@ func (a *app) verifyCommand() *cobra.Command {
 			title, limits = evidence.CertificateLimitsTitle, evidence.CertificateLimits
 		}
 		points := limits(language, "")
-		text := describeFindings(findings) + "\n" + title(language) + ":\n- " + strings.Join(points, "\n- ") + "\n"
+		text := describeFindings(findings, len(trusted.WitnessKeys())) + "\n" + title(language) + ":\n- " + strings.Join(points, "\n- ") + "\n"
 		return a.answer(*asJSON, struct {
 			evidence.Findings
 			Limits []string `json:"limits"`
@@ -120,7 +127,8 @@ func readReceipt(path string) ([]byte, error) {
 	return text, nil
 }
 
-func describeFindings(f evidence.Findings) string {
+// describeFindings puts findings into words; witnesses is how many are pinned.
+func describeFindings(f evidence.Findings, witnesses int) string {
 	var b strings.Builder
 	line := func(name, format string, values ...any) {
 		fmt.Fprintf(&b, "%-13s %s\n", name, fmt.Sprintf(format, values...))
@@ -163,6 +171,16 @@ func describeFindings(f evidence.Findings) string {
 		}
 		file("registered")
 		line("inclusion", "%s", f.Inclusion)
+		if f.Witnessed != nil {
+			line("witnessed", "%d of %d", *f.Witnessed, witnesses)
+		}
+		switch {
+		case f.Time == evidence.NotSupplied:
+		case f.ExistedBefore == nil || f.TimeAuthority == nil:
+			line("time", "%s", f.Time)
+		default:
+			line("time", "%s: existed before %s, says %s", f.Time, *f.ExistedBefore, *f.TimeAuthority)
+		}
 		if r := f.Record; r != nil {
 			line("record", "%s, received at %s by the clock of %s", r.PublicID, r.ReceivedAt, r.Issuer)
 		}

@@ -323,7 +323,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	if err != nil {
 		return fmt.Errorf("look for the ledger: %w", err)
 	}
-	d.first(check, fmt.Sprintf("issuer %s, %d shards, epoch %d (restored %d times)", issuer, shards, epoch, epoch-1),
+	d.first(check, fmt.Sprintf("issuer %s, %d shards, epoch %d", issuer, shards, epoch),
 		verdict{d.cfg.Issuer != "" && d.cfg.Issuer != issuer, StateFail, fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer), "unset the variable: an issuer cannot change"})
 	pool, err := cluster.At(url).ReadPool(ctx, 1)
 	if err != nil {

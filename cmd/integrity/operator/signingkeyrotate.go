@@ -25,7 +25,7 @@ type RotatedKey struct {
 }
 
 func (a *app) keysRotateCommand() *cobra.Command {
-	v := a.verb("keys rotate", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
+	v := a.verb("keys rotate", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
 	ofLog := v.Flags().Bool("transparency-log", false, "the key of the transparency log")
 	v.Flags().Bool("stage", false, "first step: make the new key and have it trusted")
 	activate := v.Flags().Bool("activate", false, "second step: sign with the staged key")
@@ -33,7 +33,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 	v.MarkFlagsOneRequired("stage", "activate")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if *ofLog {
-			return a.rotateLogKey(cfg, *activate, v.json)
+			return a.rotateLogKey(v, cfg, *activate)
 		}
 		view := RotatedKey{Step: "staged"}
 		text := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --activate\n"
@@ -204,42 +204,50 @@ type rotatedLogKey struct {
 }
 
 // rotateLogKey takes a step of bringing in another key of the log. Its name is that of the keys before it, or follows from the issuer.
-func (a *app) rotateLogKey(cfg *config.Config, activate, asJSON bool) error {
-	of := cfg.LogSource()
-	v := rotatedLogKey{Step: "staged"}
-	if err := of.Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
-		name, err := logName(cfg, trusted)
+func (a *app) rotateLogKey(v *verb, cfg *config.Config, activate bool) error {
+	trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
+	if err != nil {
+		return err
+	}
+	name, err := logName(cfg, trusted)
+	if err != nil {
+		return err
+	}
+	view := rotatedLogKey{Step: "staged"}
+	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --transparency-log --activate\n"
+	if activate {
+		view.Step, next = "activated", "Copy the key file to every server and send SIGHUP to each.\n"
+		view.LogKey, err = activateLogKey(cfg.LogSource(), name)
+	} else {
+		view.LogKey, err = a.recordedLogKey(v, cfg, name)
+	}
+	if err != nil {
+		return err
+	}
+	return v.print(view, fmt.Sprintf("%-10s    %s\n", view.Step, view.VerifierKey)+next)
+}
+
+// activateLogKey makes the staged key the log's. The key before has nothing more to sign: it is gone then.
+func activateLogKey(of keyfiles.Source, name string) (key evidence.LogKey, err error) {
+	err = of.Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		next, err := keyfiles.ReadSigner(f.Next)
 		if err != nil {
 			return nil, err
 		}
-		if activate && !keyfiles.Exists(f.Next) {
+		if next == nil {
 			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
-		}
-		next, err := nextKey(f)
-		if err != nil {
-			return nil, err
 		}
 		signer, err := transparency.NewSigner(name, next)
 		if err != nil {
 			return nil, err
 		}
-		v.LogKey = signer.LogKey
-		if !activate {
-			return trusted.AddLogKey(signer.LogKey)
+		key = signer.LogKey
+		if !trusted.TrustsLogKey(key) {
+			return nil, fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it", key.KeyHash, f.Trusted)
 		}
-		v.Step = "activated"
-		if !trusted.TrustsLogKey(signer.LogKey) {
-			return nil, fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it", signer.KeyHash, f.Trusted)
-		}
-		return trusted, takeUp(of, f, "log key", next) // the key before has nothing more to sign: it is gone then
-	}); err != nil {
-		return err
-	}
-	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --transparency-log --activate\n"
-	if activate {
-		next = "Copy the key file to every server and send SIGHUP to each.\n"
-	}
-	return a.Print(asJSON, v, fmt.Sprintf("%-10s    %s\n", v.Step, v.VerifierKey)+next)
+		return trusted, takeUp(of, f, "log key", next)
+	})
+	return key, err
 }
 
 // logName is that of the last of the log's keys, or else what the issuer gives.

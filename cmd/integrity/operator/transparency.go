@@ -77,7 +77,7 @@ func (a *app) logCheckCommand() *cobra.Command {
 
 func (a *app) logResumeCommand() *cobra.Command {
 	v := &verb{Command: manual().Command("log resume"), app: a}
-	config.AddFlags(v.Command, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "TRANSPARENCY_KEY")
+	config.AddFlags(v.Command, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "TRANSPARENCY_KEY", "WITNESSES")
 	published := v.Flags().String("published", "", "file with the newest checkpoint that is known outside")
 	fork := v.Flags().Bool("fork", false, "go on although published leaves were lost")
 	stage := v.Flags().Bool("stage", false, "with --fork: make the log key that the fork needs, and go on later")
@@ -92,9 +92,13 @@ func (a *app) logResumeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		witnesses, err := cfg.WitnessList()
+		if err != nil {
+			return err
+		}
 		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
 			name := transparency.LogName(l.Installation.Issuer)
-			known, err := publishedCheckpoint(*published, name, trusted)
+			known, claimed, err := publishedCheckpoint(*published, name, trusted, *fork)
 			if err != nil {
 				return err
 			}
@@ -104,10 +108,13 @@ func (a *app) logResumeCommand() *cobra.Command {
 				return err
 			}
 			size, lost, err := transparency.Resume(ctx, l.Read, transparency.Resumption{
-				Published: known, Fork: *fork, Signer: signer, Keys: others.named(name),
+				Published: known, Fork: *fork, Signer: signer, Keys: append(others.named(name), claimed...), Witnesses: witnesses,
+				Unasked: func(witness string, err error) {
+					fmt.Fprintf(a.Errs, "the witness %s was not asked for what it has seen: %v\n", witness, err)
+				},
 			})
 			switch {
-			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder):
+			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder), errors.Is(err, transparency.ErrNotNewest):
 				return cli.NegativeError(err.Error())
 			case errors.Is(err, transparency.ErrSameKey):
 				return cli.NegativeError(strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>"))
@@ -121,31 +128,89 @@ func (a *app) logResumeCommand() *cobra.Command {
 	})
 }
 
-// publishedCheckpoint is that of a file, nil without one.
-func publishedCheckpoint(file, name string, trusted *evidence.TrustedKeys) (*evidence.Checkpoint, error) {
+// publishedCheckpoint is that of a file, nil without one. Of a fork it need not be signed by a trusted key, as the
+// trusted-keys file may have come from the backup: it is then nil, and only the keys that it claims are of use.
+func publishedCheckpoint(file, name string, trusted *evidence.TrustedKeys, fork bool) (known *evidence.Checkpoint, claimed []evidence.LogKey, err error) {
 	if file == "" {
-		return nil, nil //nolint:nilnil // no file is a choice, not a fault
+		return nil, nil, nil
 	}
-	text, err := os.ReadFile(file)
+	raw, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("--published: %w", err)
+		return nil, nil, fmt.Errorf("--published: %w", err)
 	}
-	opened, err := evidence.OpenCheckpoint(strings.TrimRight(string(text), "\n")+"\n", trusted)
-	if err == nil && opened.Origin != name {
-		err = errors.New("it is that of " + opened.Origin)
+	text := strings.TrimRight(string(raw), "\n") + "\n"
+	opened, err := evidence.OpenCheckpoint(text, trusted)
+	unknown := errors.Is(err, evidence.ErrUnknownLogKey)
+	if (err == nil || unknown) && opened.Origin != name {
+		err, unknown = errors.New("it is that of "+opened.Origin), false
+	}
+	claimed = transparency.ClaimedKeys(text, name)
+	switch {
+	case unknown && fork:
+		return nil, claimed, nil
+	case unknown && len(claimed) > 0:
+		err = fmt.Errorf("%s+%s is not among the logKeys; where the trusted-keys file came from the backup, put the one from before the restore in place", name, claimed[0].KeyHash)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--published must be a checkpoint of %s, signed by a trusted log key: %w", name, err)
+		return nil, nil, fmt.Errorf("--published must be a checkpoint of %s, signed by a trusted log key: %w", name, err)
 	}
-	return &opened, nil
+	return &opened, claimed, nil
 }
 
-// stageFork makes the log key of a fork and has it trusted. The database knows of the key before any file holds it, so a
-// staged key that the database does not know of was not made now.
+// stageFork makes the log key of a fork and has it trusted.
 func (a *app) stageFork(ctx context.Context, l *ledger.Opened) error {
-	name := transparency.LogName(l.Installation.Issuer)
-	var key evidence.LogKey
-	err := l.Config.LogSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+	key, err := stageLogKey(l.Config, transparency.LogName(l.Installation.Issuer), func(key evidence.LogKey, staged bool) error {
+		if !staged {
+			return transparency.MakeForkKey(ctx, l.Read, key)
+		}
+		known, err := transparency.KnownKey(ctx, l.Read, key)
+		if err == nil && (!known.Made || known.Barred) {
+			err = notMadeHere(key, l.Config, "after the restore")
+		}
+		return err
+	})
+	if errors.Is(err, transparency.ErrNotHalted) {
+		return cli.NegativeError(err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	return a.Print(false, nil, fmt.Sprintf("staged  %s\nGive the trusted-keys file to whoever pins it, then: integrity keys rotate --transparency-log --activate, integrity log resume --fork, and SIGHUP to every server\n", key.VerifierKey))
+}
+
+func notMadeHere(key evidence.LogKey, c *config.Config, when string) error {
+	return cli.NegativeError(fmt.Sprintf("the staged log key %s was not made %s: remove %s and run this again", key.KeyHash, when, c.LogSource().StagedPath()))
+}
+
+// recordedLogKey records a log key of a rotation in the ledger, if there is one yet.
+func (a *app) recordedLogKey(v *verb, cfg *config.Config, name string) (key evidence.LogKey, err error) {
+	if cfg.DatabaseURL == "" && !keyfiles.Exists(cfg.InDataDir("pgdata")) {
+		return stageLogKey(cfg, name, func(evidence.LogKey, bool) error { return nil })
+	}
+	err = ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
+		key, err = stageLogKey(cfg, name, func(key evidence.LogKey, staged bool) error {
+			if !staged {
+				return transparency.RecordKey(ctx, l.Read, key)
+			}
+			known, err := transparency.KnownKey(ctx, l.Read, key)
+			if err != nil || known.Known && !known.Barred {
+				return err
+			}
+			forked, err := transparency.Forked(ctx, l.Read)
+			if err == nil && (known.Barred || forked) {
+				err = notMadeHere(key, cfg, "by this ledger since it was restored")
+			}
+			return err
+		})
+		return err
+	})
+	return key, err
+}
+
+// stageLogKey makes the log's next key, unless one is staged, and has it trusted. record judges it before any file holds
+// a new one, so a staged key that the database does not know of was not made here.
+func stageLogKey(cfg *config.Config, name string, record func(key evidence.LogKey, staged bool) error) (key evidence.LogKey, err error) {
+	err = cfg.LogSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
 		next, err := keyfiles.ReadSigner(f.Next)
 		if err != nil {
 			return nil, err
@@ -159,29 +224,15 @@ func (a *app) stageFork(ctx context.Context, l *ledger.Opened) error {
 			return nil, err
 		}
 		key = signer.LogKey
-		if staged {
-			known, err := transparency.KnownKey(ctx, l.Read, key)
-			if err != nil {
+		if err := record(key, staged); err != nil {
+			return nil, err
+		}
+		if !staged {
+			if err := f.WriteNext(next); err != nil {
 				return nil, err
 			}
-			if !known.Made || known.Barred {
-				return nil, cli.NegativeError(fmt.Sprintf("the staged log key %s was not made after the restore: remove %s and run this again", key.KeyHash, f.Next))
-			}
-			return trusted.AddLogKey(key)
-		}
-		if err := transparency.MakeForkKey(ctx, l.Read, key); err != nil {
-			return nil, err
-		}
-		if err := f.WriteNext(next); err != nil {
-			return nil, err
 		}
 		return trusted.AddLogKey(key)
 	})
-	if errors.Is(err, transparency.ErrNotHalted) {
-		return cli.NegativeError(err.Error())
-	}
-	if err != nil {
-		return err
-	}
-	return a.Print(false, nil, fmt.Sprintf("staged  %s\nGive the trusted-keys file to whoever pins it, then: integrity keys rotate --transparency-log --activate, integrity log resume --fork, and SIGHUP to every server\n", key.VerifierKey))
+	return key, err
 }

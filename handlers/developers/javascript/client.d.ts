@@ -304,7 +304,7 @@ export interface Feed {
 }
 
 export interface ChangesPage extends Feed {
-  /** Raised by every restore of the service's database. */
+  /** Of the history that nextCursor belongs to: every restore of the service's database gives another. With a cursor of another epoch the service answers CURSOR_AHEAD. */
   epoch: number;
 }
 
@@ -619,10 +619,10 @@ export class Client {
   /** Scope integrity:revoke. */
   revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;
 
-  /** One page of the change feed; `wait` (0 to 25 seconds) holds an empty one open. */
-  changesPage(of: { companyReference: string; after?: number; limit?: number; wait?: number }, options?: CallOptions): Promise<ChangesPage>;
-  /** Page after page, to the end of the feed, or for ever with `follow`. Store each page and its nextCursor together before you take the next. */
-  changes(of: { companyReference: string; after?: number; limit?: number; follow?: boolean }, options?: CallOptions): AsyncGenerator<ChangesPage, void, void>;
+  /** One page of the change feed; `wait` (0 to 25 seconds) holds an empty one open. Give back the `epoch` of the page that `after` came from. */
+  changesPage(of: { companyReference: string; after?: number; epoch?: number; limit?: number; wait?: number }, options?: CallOptions): Promise<ChangesPage>;
+  /** Page after page, to the end of the feed, or for ever with `follow`. Store each page, its nextCursor and its epoch together before you take the next. */
+  changes(of: { companyReference: string; after?: number; epoch?: number; limit?: number; follow?: boolean }, options?: CallOptions): AsyncGenerator<ChangesPage, void, void>;
   usage(options?: CallOptions): Promise<IntegrityUsage>;
   /** One page of what a month ("2026-11"; absent: this one) was charged with. */
   usageEntriesPage(of?: { period?: string; limit?: number; after?: string }, options?: CallOptions): Promise<UsageEntries>;

@@ -265,20 +265,20 @@ export class Client {
 
   // ---- changes and usage
 
-  async changesPage({ companyReference, after, limit, wait }, options) {
-    const request = { query: { companyReference, after, limit, wait }, withMeta: true, newest: true, held: 1000 * (wait ?? 0) };
+  async changesPage({ companyReference, after, epoch, limit, wait }, options) {
+    const request = { query: { companyReference, after, epoch, limit, wait }, withMeta: true, newest: true, held: 1000 * (wait ?? 0) };
     const page = await this.#integrity("GET", "/changes", request, options);
     this.#saw(page.data.nextCursor);
     return { ...page.data, epoch: page.meta.epoch };
   }
 
-  async *changes({ companyReference, after = 0, limit, follow = false }, options) {
+  async *changes({ companyReference, after = 0, epoch, limit, follow = false }, options) {
     let wait;
     for (;;) {
       const asked = Date.now();
-      const page = await this.changesPage({ companyReference, after, limit, wait }, options);
+      const page = await this.changesPage({ companyReference, after, epoch, limit, wait }, options);
       yield page;
-      after = page.nextCursor;
+      ({ epoch, nextCursor: after } = page);
       if (!page.hasMore && !follow) {
         return;
       }

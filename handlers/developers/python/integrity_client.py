@@ -363,14 +363,15 @@ class IntegrityClient:
         """
         return await self._data("POST", f"{_INTEGRITY}/records/{_segment(public_id)}/revoke", {"reason": reason})
 
-    async def changes_page(self, company_reference: str, after: int = 0, *, limit: int | None = None, wait: int | None = None) -> dict[str, Any]:
+    async def changes_page(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, wait: int | None = None) -> dict[str, Any]:
         """A page of a company's changes after a sequence: events, nextCursor, hasMore, and epoch.
 
-        With wait, 1 to 25 seconds, an empty page is held open until something happens. epoch
-        is raised when the service was restored from a backup: it may have lost events that
-        you hold, so read again from 0 and deduplicate by id. Needs integrity:read.
+        With wait, 1 to 25 seconds, an empty page is held open until something happens. Give
+        back the epoch of the page that after came from: where the service was restored from
+        a backup meanwhile it refuses with CURSOR_AHEAD. It may have lost events that you
+        hold, so read again from 0 and deduplicate by id. Needs integrity:read.
         """
-        query = {"companyReference": company_reference, "after": after, "limit": limit, "wait": wait}
+        query = {"companyReference": company_reference, "after": after, "epoch": epoch, "limit": limit, "wait": wait}
         _, answer = await self._ask("GET", _INTEGRITY + "/changes", query=query, newest=True, held=wait or 0)
         page = dict(answer["data"])
         meta, cursor = answer.get("meta"), page.get("nextCursor")
@@ -379,18 +380,19 @@ class IntegrityClient:
         self._written = max(self._written, cursor)
         return {**page, "epoch": meta.get("epoch") if isinstance(meta, dict) else None}
 
-    async def changes(self, company_reference: str, after: int = 0, *, limit: int | None = None, follow: bool = False) -> AsyncGenerator[dict[str, Any], None]:
+    async def changes(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, follow: bool = False) -> AsyncGenerator[dict[str, Any], None]:
         """The pages of changes_page, to the end, or with follow for ever, waiting for changes.
 
-        Store the events of a page and its nextCursor in one transaction before you take the
-        next, and deduplicate by id. After an error go on from the cursor that you stored.
+        Store the events of a page, its nextCursor and its epoch in one transaction before you
+        take the next, and deduplicate by id. After an error go on from the cursor and the
+        epoch that you stored.
         """
         wait: int | None = None
         while True:
             asked = time.monotonic()
-            page = await self.changes_page(company_reference, after, limit=limit, wait=wait)
+            page = await self.changes_page(company_reference, after, epoch=epoch, limit=limit, wait=wait)
             yield page
-            after = page["nextCursor"]
+            after, epoch = page["nextCursor"], page["epoch"]
             if not page["hasMore"] and not follow:
                 return
             if wait is not None and not page["events"] and time.monotonic() - asked < 1:

@@ -233,11 +233,14 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
                 self.assertLessEqual(len(page["events"]), 2)
                 self.assertIsInstance(page["epoch"], int)
                 seen += [(event["version"], event["type"]) for event in page["events"]]
-                cursor = page["nextCursor"]
+                cursor, epoch = page["nextCursor"], page["epoch"]
+            with self.assertRaises(Refused) as refused:
+                await anext(c.changes("c-feed", cursor, epoch=epoch + 1))
+            self.assertEqual("CURSOR_AHEAD", refused.exception.code)
             registered, superseded = "integrity.registered", "integrity.superseded"
             self.assertEqual([(1, registered), (2, registered), (1, superseded), (3, registered), (2, superseded)], seen)
             # At the end it waits, and hears of the next change.
-            pages = c.changes("c-feed", cursor, follow=True)
+            pages = c.changes("c-feed", cursor, epoch=epoch, follow=True)
             self.assertEqual([], (await anext(pages))["events"])
             waiting = asyncio.ensure_future(anext(pages))
             await c.register(declaration("fed", 4, company="c-feed"))

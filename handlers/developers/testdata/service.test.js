@@ -129,16 +129,18 @@ test("everyone compares, without a key", async () => {
 
 test("changes come page after page, with the cursor to store", async () => {
   const seen = [];
-  let cursor = 0;
+  let cursor = 0, epoch;
   for await (const page of worker.changes({ companyReference: "c-js", limit: 2 })) {
     assert.ok(page.events.length <= 2 && Number.isInteger(page.epoch));
+    ({ epoch } = page);
     seen.push(...page.events.map((event) => `${event.version} ${event.type}`));
     cursor = page.nextCursor;
   }
   assert.deepEqual(seen, [
     "1 integrity.registered", "2 integrity.registered", "1 integrity.superseded", "1 integrity.revoked",
   ]);
-  const pages = worker.changes({ companyReference: "c-js", after: cursor, follow: true });
+  await refuses(worker.changes({ companyReference: "c-js", after: cursor, epoch: epoch + 1 }).next(), "CURSOR_AHEAD", 422);
+  const pages = worker.changes({ companyReference: "c-js", after: cursor, epoch, follow: true });
   assert.deepEqual((await pages.next()).value.events, []);
   const waiting = pages.next();
   await worker.register(await declare("three", { version: 3 }));

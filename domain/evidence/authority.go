@@ -1,0 +1,183 @@
+package evidence
+
+import (
+	"bytes"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"integrityledger/domain/strictjson"
+)
+
+const (
+	mostAuthorities  = 16
+	mostCertificates = 8       // pinned for one authority, or in one token
+	mostTokenBytes   = 8 << 10 // of a token, or of a pinned certificate, in DER
+)
+
+var authorityPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// Authority is a pinned timestamp authority (RFC 3161). Each of its certificates is a trust anchor, whether it is a
+// root, an intermediate or the one that signs tokens. The zero Authority accepts no token.
+type Authority struct {
+	Name         string   `json:"name"`         // 1 to 64 characters A-Z a-z 0-9 . _ -, the first a letter or digit
+	Certificates [][]byte `json:"certificates"` // DER
+
+	anchors []*x509.Certificate
+}
+
+// NewAuthority pins 1 to 8 X.509 certificates in DER, each at most 8 KiB and given once. The lists are the authority's
+// from then on.
+func NewAuthority(name string, certificates [][]byte) (Authority, error) {
+	a := Authority{Name: name, Certificates: certificates}
+	if err := CheckAuthorityName(name); err != nil {
+		return Authority{}, err
+	}
+	if n := len(certificates); n < 1 || n > mostCertificates {
+		return Authority{}, fmt.Errorf("certificates: must be 1 to %d, not %d", mostCertificates, n)
+	}
+	for i, der := range certificates {
+		if len(der) > mostTokenBytes {
+			return Authority{}, fmt.Errorf("certificates/%d: must be at most %d bytes", i, mostTokenBytes)
+		}
+		certificate, err := x509.ParseCertificate(der)
+		if err != nil {
+			return Authority{}, fmt.Errorf("certificates/%d: must be an X.509 certificate in DER: %w", i, err)
+		}
+		if a.holds(certificate) {
+			return Authority{}, fmt.Errorf("certificates/%d: it is given twice", i)
+		}
+		a.anchors = append(a.anchors, certificate)
+	}
+	return a, nil
+}
+
+// CheckAuthorityName refuses a name that no authority can be pinned by.
+func CheckAuthorityName(name string) error {
+	if !authorityPattern.MatchString(name) {
+		return errors.New("name: must be 1 to 64 characters A-Z a-z 0-9 . _ -, the first a letter or digit")
+	}
+	return nil
+}
+
+// Anchors are the pinned certificates, parsed.
+func (a Authority) Anchors() []*x509.Certificate { return slices.Clone(a.anchors) }
+
+func (a Authority) holds(c *x509.Certificate) bool { return slices.ContainsFunc(a.anchors, c.Equal) }
+
+// readAuthorities reads the member timestampAuthorities.
+func readAuthorities(m *strictjson.Meter, entries []strictjson.Value) ([]Authority, error) {
+	var list []Authority
+	for i, entry := range entries {
+		o := m.Decode(entry)
+		name, texts := o.String("name", strictjson.Required), o.StringList("certificates", strictjson.Required, mostCertificates)
+		if err := refusal(o.Problems()); err != nil {
+			return nil, fmt.Errorf("timestamp authority %d: %w", i, err)
+		}
+		certificates := make([][]byte, len(texts))
+		for n, text := range texts {
+			der, ok := decodeOneSpelling(base64.StdEncoding, text)
+			if !ok {
+				return nil, fmt.Errorf("timestamp authority %d: certificates/%d: must be in the one spelling of base64", i, n)
+			}
+			certificates[n] = der
+		}
+		a, err := NewAuthority(name, certificates)
+		if err != nil {
+			return nil, fmt.Errorf("timestamp authority %d: %w", i, err)
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+// checkAuthorities refuses an authority that NewAuthority did not make, and a repeated name.
+func (t *TrustedKeys) checkAuthorities() error {
+	if len(t.authorities) > mostAuthorities {
+		return fmt.Errorf("timestamp authorities: must be at most %d", mostAuthorities)
+	}
+	seen := make(map[string]bool, len(t.authorities))
+	for i, a := range t.authorities {
+		if len(a.anchors) == 0 || !slices.EqualFunc(a.anchors, a.Certificates, func(c *x509.Certificate, der []byte) bool { return bytes.Equal(c.Raw, der) }) {
+			return fmt.Errorf("timestamp authority %d: must be one made by NewAuthority", i)
+		}
+		if seen[a.Name] {
+			return fmt.Errorf("timestamp authority %d: %s is repeated", i, a.Name)
+		}
+		seen[a.Name] = true
+	}
+	return nil
+}
+
+// CheckToken checks a TimeStampToken of RFC 3161 in DER, of at most 8 KiB, over a SHA-256 imprint: its form, its
+// signature, the key usage of its signer, and that each of its certificates was valid at the token's time and leads to
+// one that is pinned. So no byte of it goes unchecked, but for the two names that an RSA signature has. It looks at no
+// clock: the caller compares the token's time, and its nonce where it has asked for one.
+//
+// The error wraps ErrUntrustedToken where the token is well made and its certificates are not trusted.
+func (a Authority) CheckToken(der []byte, imprint [32]byte) (Token, error) {
+	t, err := parseToken(der)
+	if err != nil {
+		return Token{}, fmt.Errorf("token: %w", err)
+	}
+	if t.Imprint != imprint {
+		return Token{}, errors.New("token: it stamps something else: its imprint is another")
+	}
+	if err := checkSigner(t.signer); err != nil {
+		return Token{}, fmt.Errorf("token: key usage: %w", err)
+	}
+	if err := a.checkChain(t); err != nil {
+		return Token{}, fmt.Errorf("token: %w: %w", ErrUntrustedToken, err)
+	}
+	return t.Token, nil
+}
+
+// ErrUntrustedToken says that a token's certificates do not lead to those that are pinned, or had expired.
+var ErrUntrustedToken = errors.New("its certificate is not trusted")
+
+// checkSigner requires the certificate of a timestamp authority (RFC 3161, section 2.3).
+func checkSigner(c *x509.Certificate) error {
+	critical := slices.ContainsFunc(c.Extensions, func(e pkix.Extension) bool { return e.Critical && e.Id.Equal(oidExtKeyUsage) })
+	switch {
+	case c.IsCA:
+		return errors.New("the signer's certificate is that of a certification authority")
+	case !critical || len(c.UnknownExtKeyUsage) > 0 || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}):
+		return errors.New("the signer's certificate must be for time stamping alone, and say so critically")
+	case c.KeyUsage != 0 && c.KeyUsage&(x509.KeyUsageDigitalSignature|x509.KeyUsageContentCommitment) == 0:
+		return errors.New("the signer's certificate is not for signatures")
+	}
+	return nil
+}
+
+// checkChain requires that every certificate of the token leads to a pinned one, at the token's time.
+func (a Authority) checkChain(t signedToken) error {
+	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: t.GenTime}
+	for _, c := range a.anchors {
+		opts.Roots.AddCert(c)
+	}
+	for _, c := range t.certificates {
+		opts.Intermediates.AddCert(c)
+	}
+	for _, c := range t.certificates {
+		if expired(c, t.GenTime) {
+			return fmt.Errorf("a certificate was not valid at the token's time, but from %s to %s", FormatTime(c.NotBefore), FormatTime(c.NotAfter))
+		}
+		opts.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+		if c == t.signer {
+			opts.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}
+		}
+		if _, err := c.Verify(opts); err != nil {
+			return fmt.Errorf("a certificate of it does not lead to one that is pinned for %s", a.Name)
+		}
+	}
+	return nil
+}
+
+func expired(c *x509.Certificate, at time.Time) bool {
+	return at.Before(c.NotBefore) || at.After(c.NotAfter)
+}

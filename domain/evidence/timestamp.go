@@ -1,0 +1,173 @@
+package evidence
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"integrityledger/domain/strictjson"
+)
+
+// Most of what one piece of evidence holds.
+const (
+	MostTimestamps = 4 // stamped checkpoints
+	MostTokens     = 4 // of one checkpoint
+)
+
+// Timestamp proves that a stamped checkpoint holds the record, whose leaf is that of Inclusion. What is stamped is the
+// SHA-256 of Checkpoint.
+type Timestamp struct {
+	LeafIndex  int64        `json:"leafIndex"`  // from 0
+	TreeSize   int64        `json:"treeSize"`   // the checkpoint's
+	Hashes     []string     `json:"hashes"`     // the audit path, as in Inclusion
+	Checkpoint string       `json:"checkpoint"` // the signed note, with the log's own signature and no other
+	Tokens     []StampToken `json:"tokens"`     // one for each authority that stamped it
+}
+
+// StampToken is the token of one authority.
+type StampToken struct {
+	Authority string `json:"authority"` // the name that the authority is pinned by
+	GenTime   string `json:"genTime"`   // the token's time, written by FormatTime
+	Token     string `json:"token"`     // a TimeStampToken of RFC 3161, DER in standard base64
+}
+
+func readTimestamps(o *strictjson.Object) []Timestamp {
+	if !o.Has("timestamps") {
+		return nil
+	}
+	var list []Timestamp
+	for _, t := range o.Objects("timestamps", strictjson.Required, 1, MostTimestamps) {
+		one := Timestamp{
+			LeafIndex:  t.Int("leafIndex", 0, strictjson.MaxInteger, strictjson.Required),
+			TreeSize:   t.Int("treeSize", 1, strictjson.MaxInteger, strictjson.Required),
+			Hashes:     t.StringList("hashes", strictjson.Required, strictjson.AnyLength),
+			Checkpoint: t.String("checkpoint", strictjson.Required),
+		}
+		for _, s := range t.Objects("tokens", strictjson.Required, 1, MostTokens) {
+			one.Tokens = append(one.Tokens, StampToken{
+				s.String("authority", strictjson.Required), s.String("genTime", strictjson.Required), s.String("token", strictjson.Required),
+			})
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// stamp says that the record existed before a time, by an authority's word.
+type stamp struct {
+	authority string
+	before    time.Time
+}
+
+// timing is what the timestamps of evidence were found to be.
+type timing struct {
+	finding Finding
+	stamp   stamp // the earliest; zero unless Valid
+	reason  string
+	notes   []string
+}
+
+func (t *timing) note(format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+}
+
+// judgeTime takes the timestamps through their steps, of which the first that fails ends the part. The record was
+// received at receivedAt, by the service's clock. It is nil where there is nothing to judge.
+func judgeTime(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) *timing {
+	if e.Timestamps == nil {
+		return nil
+	}
+	if trust == nil || len(trust.authorities) == 0 || len(trust.logKeys) == 0 {
+		return &timing{finding: NotChecked, notes: []string{"The timestamps were not checked: the trusted keys name no timestamp authority, or no key of the log."}}
+	}
+	t := &timing{finding: Valid}
+	err := t.judge(e, trust, receivedAt, now)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrUnknownLogKey), errors.Is(err, ErrRevokedLogKey), errors.Is(err, ErrUntrustedToken), errors.Is(err, ErrUnknownAuthority):
+		t.finding, t.reason, t.stamp = Untrusted, err.Error(), stamp{}
+	default:
+		t.finding, t.reason, t.stamp = Invalid, err.Error(), stamp{}
+	}
+	return t
+}
+
+func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time) error {
+	if e.Inclusion == nil {
+		return errors.New("timestamps need the member inclusion, whose leaf they prove")
+	}
+	if err := e.Inclusion.checkLeaf([]byte(e.Payload)); err != nil {
+		return err
+	}
+	last := error(ErrUnknownAuthority) // why the last token that was passed over does not count
+	for i, s := range e.Timestamps {
+		c, since, err := openCheckpoint(s.Checkpoint, trust)
+		if err != nil {
+			return err
+		}
+		if err := c.holds(s.LeafIndex, s.TreeSize, s.Hashes, e.Inclusion.LeafHash()); err != nil {
+			return fmt.Errorf("timestamps/%d: %w", i, err)
+		}
+		imprint := sha256.Sum256([]byte(s.Checkpoint))
+		for _, token := range s.Tokens {
+			authority, pinned := trust.Authority(token.Authority)
+			if !pinned {
+				t.note("A token of %q was not checked: the trusted keys name no such timestamp authority.", shortened(token.Authority))
+				continue
+			}
+			before, err := token.check(authority, imprint, receivedAt, now)
+			switch {
+			case err != nil:
+				return fmt.Errorf("%s: %w", authority.Name, err)
+			case since != nil && !before.Before(*since):
+				last = fmt.Errorf("%w, and no pinned authority stamped it before %s", ErrRevokedLogKey, FormatTime(*since))
+				t.note("A token of %s does not count: the key of the log was revoked since %s.", authority.Name, FormatTime(*since))
+			case t.stamp.authority == "" || before.Before(t.stamp.before):
+				t.stamp = stamp{authority.Name, before}
+			}
+		}
+	}
+	if t.stamp.authority == "" {
+		return last
+	}
+	return nil
+}
+
+// check answers when what was stamped existed at the latest.
+func (s StampToken) check(authority Authority, imprint [sha256.Size]byte, receivedAt, now time.Time) (before time.Time, err error) {
+	der, ok := decodeOneSpelling(base64.StdEncoding, s.Token)
+	if !ok {
+		return before, errors.New("the token must be in the one spelling of base64")
+	}
+	token, err := authority.CheckToken(der, imprint)
+	switch {
+	case err != nil:
+		return before, err
+	case s.GenTime != FormatTime(token.GenTime):
+		return before, errors.New("genTime is not the token's time")
+	case token.GenTime.After(now.Add(clockTolerance)):
+		return before, errors.New("the token's time lies in the future of this computer's clock")
+	case token.Latest().Before(receivedAt.Add(-clockTolerance)):
+		return before, errors.New("the token's time lies before the record was received: one of the two clocks is wrong")
+	}
+	return token.Latest(), nil
+}
+
+// tell puts the judgement into the findings.
+func (t *timing) tell(f *Findings) {
+	if t == nil {
+		return
+	}
+	f.Time, f.Notes = t.finding, slices.Concat(f.Notes, t.notes)
+	if t.reason != "" {
+		f.fail("time", t.reason)
+	}
+	if t.finding == Valid {
+		before := FormatTime(t.stamp.before)
+		f.ExistedBefore, f.TimeAuthority = &before, &t.stamp.authority
+		f.note("The record existed before " + before + ", says " + t.stamp.authority + ". That is not when it was registered.")
+	}
+}

@@ -1,0 +1,438 @@
+package evidence
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"math/big"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+	der "golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// Token is what a timestamp authority says (RFC 3161, section 2.4.2).
+type Token struct {
+	GenTime  time.Time     // UTC, of at most six digits of a fraction
+	Accuracy time.Duration // how far the authority's clock may be off; 0 where it does not say
+	Nonce    *big.Int      // nil: none
+	Imprint  [32]byte      // SHA-256 of what was stamped
+}
+
+// Latest is when what was stamped existed at the latest, by the authority's word: GenTime and the accuracy.
+func (t Token) Latest() time.Time { return t.GenTime.Add(t.Accuracy) }
+
+// signedToken is a token whose signature holds. Whose it is, is not judged.
+type signedToken struct {
+	Token
+	certificates []*x509.Certificate
+	signer       *x509.Certificate // one of them
+}
+
+var (
+	oidSignedData           = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}
+	oidTSTInfo              = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4}
+	oidContentType          = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 3}
+	oidMessageDigest        = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 4}
+	oidSigningCertificate   = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 12}
+	oidSigningCertificateV2 = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 47}
+	oidExtKeyUsage          = asn1.ObjectIdentifier{2, 5, 29, 37}
+)
+
+const rsaEncryption = "1.2.840.113549.1.1.1"
+
+var (
+	tokenHashes = map[string]crypto.Hash{
+		"2.16.840.1.101.3.4.2.1": crypto.SHA256, "2.16.840.1.101.3.4.2.2": crypto.SHA384, "2.16.840.1.101.3.4.2.3": crypto.SHA512,
+	}
+	tokenSignatures = map[string]x509.SignatureAlgorithm{
+		"1.2.840.113549.1.1.11": x509.SHA256WithRSA, "1.2.840.113549.1.1.12": x509.SHA384WithRSA, "1.2.840.113549.1.1.13": x509.SHA512WithRSA,
+		"1.2.840.10045.4.3.2": x509.ECDSAWithSHA256, "1.2.840.10045.4.3.3": x509.ECDSAWithSHA384, "1.2.840.10045.4.3.4": x509.ECDSAWithSHA512,
+	}
+	signatureHashes = map[x509.SignatureAlgorithm]crypto.Hash{
+		x509.SHA256WithRSA: crypto.SHA256, x509.SHA384WithRSA: crypto.SHA384, x509.SHA512WithRSA: crypto.SHA512,
+		x509.ECDSAWithSHA256: crypto.SHA256, x509.ECDSAWithSHA384: crypto.SHA384, x509.ECDSAWithSHA512: crypto.SHA512,
+	}
+	generalizedTime = regexp.MustCompile(`^([0-9]{14})(?:\.([0-9]{0,5}[1-9]))?Z$`)
+)
+
+// field reads DER one element after another; after the first that is not there or is malformed it reads nothing more.
+// cryptobyte refuses lengths that are indefinite or not minimal, and numbers with needless bytes.
+type field struct {
+	cryptobyte.String
+	err *error // of the whole token
+}
+
+func (f field) fail(format string, args ...any) {
+	if *f.err == nil {
+		*f.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (f *field) read(what string, tag der.Tag) field {
+	var content cryptobyte.String
+	if *f.err == nil && !f.ReadASN1(&content, tag) {
+		f.fail("%s is missing or malformed", what)
+	}
+	if *f.err != nil {
+		f.String, content = nil, nil
+	}
+	return field{content, f.err}
+}
+
+// optional is read where the next element has the tag.
+func (f *field) optional(what string, tag der.Tag) (field, bool) {
+	if *f.err != nil || !f.PeekASN1Tag(tag) {
+		return field{nil, f.err}, false
+	}
+	return f.read(what, tag), *f.err == nil
+}
+
+func (f *field) oid(what string) (oid asn1.ObjectIdentifier) {
+	if *f.err == nil && !f.ReadASN1ObjectIdentifier(&oid) {
+		f.fail("%s is missing or malformed", what)
+	}
+	return oid
+}
+
+func (f *field) integer(what string) *big.Int {
+	n := new(big.Int)
+	if *f.err == nil && !f.ReadASN1Integer(n) {
+		f.fail("%s is missing or malformed", what)
+	}
+	return n
+}
+
+func (f *field) version(what string, want int64) {
+	if n := f.integer(what); *f.err == nil && (!n.IsInt64() || n.Int64() != want) {
+		f.fail("%s must be %d", what, want)
+	}
+}
+
+// done requires that nothing follows.
+func (f *field) done(what string) {
+	if !f.Empty() {
+		f.fail("%s holds more than it may", what)
+	}
+}
+
+// algorithm is an AlgorithmIdentifier without parameters, or with NULL.
+func (f *field) algorithm(what string) string {
+	a := f.read(what, der.SEQUENCE)
+	oid := a.oid(what)
+	if null, there := a.optional(what, der.NULL); there {
+		null.done(what)
+	}
+	a.done(what)
+	return oid.String()
+}
+
+func (f *field) hash(what string) crypto.Hash {
+	h, ok := tokenHashes[f.algorithm(what)]
+	if !ok {
+		f.fail("%s must be SHA-256, SHA-384 or SHA-512 without parameters", what)
+	}
+	return h
+}
+
+// digest is by a hash of crypto/x509, which links SHA-1 too: the first version of the signing certificate's attribute
+// names certificates by it (RFC 2634), and no signature rests on it.
+func digest(h crypto.Hash, b []byte) []byte {
+	sum := h.New()
+	sum.Write(b)
+	return sum.Sum(nil)
+}
+
+var (
+	context0 = der.Tag(0).ContextSpecific()
+	context1 = der.Tag(1).ContextSpecific()
+)
+
+// parseToken reads a TimeStampToken: CMS SignedData (RFC 5652) of one signer over a TSTInfo, in DER, without anything
+// that the signature does not cover and that no certificate binds: unsigned attributes and revocation lists.
+func parseToken(text []byte) (t signedToken, err error) {
+	if len(text) > mostTokenBytes {
+		return t, fmt.Errorf("must be at most %d bytes", mostTokenBytes)
+	}
+	whole := field{text, &err}
+	info := whole.read("the content", der.SEQUENCE)
+	whole.done("the token")
+	if oid := info.oid("the content type"); !oid.Equal(oidSignedData) {
+		info.fail("it is no CMS SignedData")
+	}
+	explicit := info.read("the signed data", context0.Constructed())
+	info.done("the content")
+	data := explicit.read("the signed data", der.SEQUENCE)
+	explicit.done("the signed data")
+
+	data.version("the version of the signed data", 3)
+	algorithms := data.read("the digest algorithms", der.SET)
+	listed := algorithms.hash("the digest algorithm")
+	algorithms.done("the digest algorithms")
+	content := data.read("the encapsulated content", der.SEQUENCE)
+	if oid := content.oid("the encapsulated content's type"); !oid.Equal(oidTSTInfo) {
+		content.fail("what it signs is no TSTInfo")
+	}
+	octets := content.read("the TSTInfo", context0.Constructed())
+	content.done("the encapsulated content")
+	tstInfo := octets.read("the TSTInfo", der.OCTET_STRING)
+	octets.done("the TSTInfo")
+	certificates := data.read("the certificates", context0.Constructed())
+	signers := data.read("the signer", der.SET)
+	data.done("the signed data")
+	signer := signers.read("the signer", der.SEQUENCE)
+	signers.done("the set of signers")
+
+	t.readCertificates(certificates)
+	if err == nil {
+		t.readSigner(signer, tstInfo.String, listed)
+	}
+	if err == nil {
+		t.readTSTInfo(tstInfo)
+	}
+	return t, err
+}
+
+func (t *signedToken) readCertificates(f field) {
+	for *f.err == nil && !f.Empty() {
+		var raw cryptobyte.String
+		if len(t.certificates) == mostCertificates || !f.ReadASN1Element(&raw, der.SEQUENCE) {
+			f.fail("the certificates must be 1 to %d X.509 certificates", mostCertificates)
+			return
+		}
+		c, err := x509.ParseCertificate(raw)
+		if err != nil {
+			f.fail("a certificate cannot be read: %w", err)
+			return
+		}
+		t.certificates = append(t.certificates, c)
+	}
+}
+
+// readSigner checks the signature over the attributes, and by them over the TSTInfo.
+func (t *signedToken) readSigner(f field, tstInfo []byte, listed crypto.Hash) {
+	f.version("the version of the signer", 1)
+	id := f.read("the signer's name", der.SEQUENCE)
+	var issuer cryptobyte.String
+	if !id.ReadASN1Element(&issuer, der.SEQUENCE) {
+		id.fail("the signer must be named by issuer and serial number")
+	}
+	serial := id.integer("the signer's serial number")
+	id.done("the signer's name")
+	for _, c := range t.certificates {
+		if bytes.Equal(c.RawIssuer, issuer) && c.SerialNumber.Cmp(serial) == 0 {
+			if t.signer != nil {
+				f.fail("two of its certificates have the name of the signer")
+			}
+			t.signer = c
+		}
+	}
+	if t.signer == nil {
+		f.fail("it lacks the signer's certificate")
+	}
+	hash := f.hash("the signer's digest algorithm")
+	if hash != listed {
+		f.fail("the signer's digest algorithm is not the listed one")
+	}
+	attributes := f.read("the signed attributes", context0.Constructed())
+	algorithm := f.algorithm("the signature's algorithm")
+	signature := f.read("the signature", der.OCTET_STRING)
+	f.done("the signer") // unsigned attributes stand here
+	if *f.err != nil {
+		return
+	}
+	// What is signed is the set itself, not its implicit tag (RFC 5652, section 5.4).
+	var b cryptobyte.Builder
+	b.AddASN1(der.SET, func(b *cryptobyte.Builder) { b.AddBytes(attributes.String) })
+	signed, err := b.Bytes()
+	if err != nil {
+		f.fail("the signed attributes are malformed")
+		return
+	}
+	t.readAttributes(attributes, tstInfo, hash)
+	if *f.err == nil {
+		if err := t.checkSignature(algorithm, hash, signed, signature.String); err != nil {
+			f.fail("%w", err)
+		}
+	}
+}
+
+// readAttributes requires what RFC 3161 does of the signed attributes, in the order of DER, each type once.
+func (t *signedToken) readAttributes(f field, tstInfo []byte, hash crypto.Hash) {
+	var last []byte
+	seen := map[string]bool{}
+	for *f.err == nil && !f.Empty() {
+		before := f.String
+		attribute := f.read("a signed attribute", der.SEQUENCE)
+		element := before[:len(before)-len(f.String)]
+		oid := attribute.oid("a signed attribute's type")
+		values := attribute.read("a signed attribute's value", der.SET)
+		attribute.done("a signed attribute")
+		name := oid.String()
+		if seen[name] || last != nil && bytes.Compare(last, element) >= 0 {
+			f.fail("the signed attributes must stand in the order of DER, each type once")
+		}
+		seen[name], last = true, element
+		switch {
+		case oid.Equal(oidContentType):
+			if got := values.oid("the signed content type"); !got.Equal(oidTSTInfo) {
+				f.fail("the signed content type is no TSTInfo")
+			}
+		case oid.Equal(oidMessageDigest):
+			if got := values.read("the message digest", der.OCTET_STRING); !bytes.Equal(got.String, digest(hash, tstInfo)) {
+				f.fail("the signed digest is not that of the TSTInfo")
+			}
+		case oid.Equal(oidSigningCertificate), oid.Equal(oidSigningCertificateV2):
+			t.bindSigner(&values, oid.Equal(oidSigningCertificateV2))
+		default:
+			var any cryptobyte.String
+			var tag der.Tag
+			if !values.ReadAnyASN1Element(&any, &tag) {
+				f.fail("a signed attribute's value is missing or malformed")
+			}
+		}
+		values.done("a signed attribute's value")
+	}
+	if !seen[oidContentType.String()] || !seen[oidMessageDigest.String()] ||
+		!seen[oidSigningCertificate.String()] && !seen[oidSigningCertificateV2.String()] {
+		f.fail("a signed attribute is missing: content type, message digest or signing certificate")
+	}
+}
+
+// bindSigner requires that the first certificate that the attribute names is the signer's (RFC 5816, section 2.2).
+func (t *signedToken) bindSigner(values *field, second bool) {
+	attribute := values.read("the signing certificate", der.SEQUENCE)
+	ids := attribute.read("the signing certificate", der.SEQUENCE)
+	id := ids.read("the signing certificate", der.SEQUENCE)
+	hash := crypto.SHA1
+	if second {
+		hash = crypto.SHA256
+		if id.PeekASN1Tag(der.SEQUENCE) {
+			hash = id.hash("the signing certificate's digest algorithm")
+		}
+	}
+	sum := id.read("the signing certificate's digest", der.OCTET_STRING)
+	if *values.err == nil && !bytes.Equal(sum.String, digest(hash, t.signer.Raw)) {
+		values.fail("the signing certificate that it names is not the signer's")
+	}
+}
+
+const leastRSA = 2048 // bits
+
+func (t *signedToken) checkSignature(name string, hash crypto.Hash, signed, signature []byte) error {
+	algorithm, known := tokenSignatures[name]
+	if name == rsaEncryption {
+		known = true
+		for a, h := range signatureHashes {
+			if h == hash && strings.HasSuffix(a.String(), "-RSA") {
+				algorithm = a
+			}
+		}
+	}
+	if !known || signatureHashes[algorithm] != hash {
+		return errors.New("its signature must be RSA (PKCS #1, version 1.5) or ECDSA, with the signer's digest algorithm")
+	}
+	switch key := t.signer.PublicKey.(type) {
+	case *rsa.PublicKey:
+		if key.N.BitLen() < leastRSA {
+			return fmt.Errorf("the signer's RSA key must have %d bits", leastRSA)
+		}
+	case *ecdsa.PublicKey:
+		if key.Curve == elliptic.P224() {
+			return errors.New("the signer's key must be on P-256, P-384 or P-521")
+		}
+	}
+	if err := t.signer.CheckSignature(algorithm, signed, signature); err != nil {
+		return errors.New("the signature does not belong to it")
+	}
+	return nil
+}
+
+func (t *signedToken) readTSTInfo(f field) {
+	info := f.read("the TSTInfo", der.SEQUENCE)
+	f.done("the TSTInfo")
+	info.version("the version of the TSTInfo", 1)
+	info.oid("the policy")
+	imprint := info.read("the imprint", der.SEQUENCE)
+	if imprint.hash("the imprint's digest algorithm") != crypto.SHA256 {
+		imprint.fail("its imprint must be SHA-256")
+	}
+	sum := imprint.read("the imprint", der.OCTET_STRING)
+	imprint.done("the imprint")
+	if copy(t.Imprint[:], sum.String) != len(t.Imprint) || len(sum.String) != len(t.Imprint) {
+		imprint.fail("its imprint must have %d bytes", len(t.Imprint))
+	}
+	info.integer("the serial number")
+	t.GenTime = info.time()
+	if accuracy, there := info.optional("the accuracy", der.SEQUENCE); there {
+		t.Accuracy = accuracy.duration()
+	}
+	info.optional("the ordering", der.BOOLEAN)
+	if info.PeekASN1Tag(der.INTEGER) {
+		t.Nonce = info.integer("the nonce")
+	}
+	info.optional("the authority's name", context0.Constructed())
+	if extensions, there := info.optional("the extensions", context1.Constructed()); there {
+		for *f.err == nil && !extensions.Empty() {
+			e := extensions.read("an extension", der.SEQUENCE)
+			e.oid("an extension's type")
+			if critical, there := e.optional("an extension", der.BOOLEAN); there && !bytes.Equal(critical.String, []byte{0}) {
+				e.fail("it has an extension that is critical")
+			}
+		}
+	}
+	info.done("the TSTInfo")
+}
+
+// time reads a GeneralizedTime as DER and RFC 3161, section 2.4.2 have it, of at most six digits of a fraction.
+func (f *field) time() time.Time {
+	text := f.read("the time", der.GeneralizedTime)
+	parts := generalizedTime.FindStringSubmatch(string(text.String))
+	if parts == nil {
+		f.fail("its time must be in UTC with at most six digits of a fraction")
+		return time.Time{}
+	}
+	at, err := time.Parse("20060102150405.000000", parts[1]+"."+(parts[2] + "000000")[:6])
+	if err != nil {
+		f.fail("its time is no time: %w", err)
+	}
+	return at
+}
+
+const mostAccuracy = time.Hour
+
+// duration reads an Accuracy.
+func (f *field) duration() time.Duration {
+	var d time.Duration
+	part := func(tag der.Tag, least, most int64, unit time.Duration) {
+		if !f.PeekASN1Tag(tag) {
+			return
+		}
+		content := f.read("the accuracy", tag)
+		var b cryptobyte.Builder
+		b.AddASN1(der.INTEGER, func(b *cryptobyte.Builder) { b.AddBytes(content.String) })
+		again := field{b.BytesOrPanic(), f.err}
+		n := again.integer("the accuracy")
+		if !n.IsInt64() || n.Int64() < least || n.Int64() > most {
+			f.fail("its accuracy is out of bounds")
+			return
+		}
+		d += time.Duration(n.Int64()) * unit
+	}
+	part(der.INTEGER, 0, int64(mostAccuracy/time.Second), time.Second)
+	part(context0, 1, 999, time.Millisecond)
+	part(context1, 1, 999, time.Microsecond)
+	f.done("the accuracy")
+	if d > mostAccuracy {
+		f.fail("its accuracy is out of bounds")
+	}
+	return d
+}

@@ -1,0 +1,55 @@
+package transparency
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+)
+
+// readPeers reads a server a line, or between commas: one word, a space, its address. Lines that begin with # are
+// comments. No name that add answers may stand twice.
+func readPeers(text, expects string, add func(word, address string) (name string, err error)) error {
+	names := map[string]bool{}
+	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == '\n' }) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Fields(line)
+		if len(fields) != 2 {
+			return fmt.Errorf("each line must be %s, a space, and an address", expects)
+		}
+		name, err := add(fields[0], fields[1])
+		if err != nil {
+			return err
+		}
+		if names[name] {
+			return fmt.Errorf("%s is named twice", name)
+		}
+		names[name] = true
+	}
+	return nil
+}
+
+// checkPeer judges the address of a server that the log asks: https, or http to this machine.
+func checkPeer(name, address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" ||
+		u.Scheme != "https" && (u.Scheme != "http" || !domain.IsLoopbackHost(u.Hostname())) {
+		return fmt.Errorf("%s: the address must be https without user and query, or http on this machine", name)
+	}
+	return nil
+}
+
+// newPeerClient follows no redirect and knows no proxy. Whoever asks bounds the time and the answer.
+func newPeerClient() *http.Client {
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 2},
+	}
+}

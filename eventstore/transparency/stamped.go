@@ -1,0 +1,257 @@
+package transparency
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// Stamp is the token of a time-stamping authority over a checkpoint, as it is stored.
+type Stamp struct {
+	TreeSize   int64
+	Authority  string
+	GenTime    time.Time // that the token states
+	Checkpoint string    // signed by the log alone; the token's imprint is the SHA-256 of exactly these bytes
+	Token      []byte    // the DER of a TimeStampToken
+}
+
+const stampColumns = `tree_size, authority, gen_time, checkpoint, token`
+
+// Timestamps lists the tokens of checkpoints of more than after leaves, by size of the tree and authority: at least
+// limit of them, where there are so many, and all of each size.
+func (r *Reader) Timestamps(ctx context.Context, after int64, limit int) ([]Stamp, error) {
+	const query = `SELECT ` + stampColumns + ` FROM log_timestamps WHERE tree_size > $1 ORDER BY tree_size FETCH FIRST $2 ROWS WITH TIES`
+	rows, _ := r.Pool.Query(ctx, query, after, limit) // the error comes with the rows
+	stamps, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Stamp])
+	if err != nil {
+		return nil, fmt.Errorf("read tokens: %w", err)
+	}
+	slices.SortFunc(stamps, Stamp.compare)
+	return stamps, nil
+}
+
+func (s Stamp) compare(other Stamp) int {
+	return cmp.Or(cmp.Compare(s.TreeSize, other.TreeSize), cmp.Compare(s.Authority, other.Authority))
+}
+
+// Stamped answers, for each authority, its token of the earliest checkpoint that holds the event at a position of a
+// shard, whose leaf (domain.Event.Leaf) the caller has read: by checkpoint, the smallest first, each with the proof
+// that it holds the leaf. Proofs are checked before they are answered, tokens are not. Of more than evidence has room
+// for the earliest are answered. Concurrent questions share a round trip. The error may be ErrNotIntegrated.
+func (r *Reader) Stamped(ctx context.Context, shard domain.Shard, position int64, leaf []byte) ([]evidence.Timestamp, error) {
+	stamped, err := r.stamped(ctx, shard, position, leaf)
+	if errors.Is(err, errChanged) {
+		return r.stamped(ctx, shard, position, leaf) // what was remembered, as of a tree before a restore, is forgotten
+	}
+	return stamped, err
+}
+
+func (r *Reader) stamped(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (stamped []evidence.Timestamp, err error) {
+	located, err := r.locate(ctx, shard, position)
+	if err != nil {
+		return nil, err
+	}
+	q := &stampQuestion{index: located.index}
+	if err := r.stamps.Ask(ctx, struct{}{}, q, r.lookForStamps); err != nil {
+		return nil, fmt.Errorf("look for tokens: %w", err)
+	}
+	if q.err != nil {
+		return nil, q.err
+	}
+	for len(q.stamps) > 0 && len(stamped) < evidence.MostTimestamps {
+		first := q.stamps[0]
+		same := slices.IndexFunc(q.stamps, func(s Stamp) bool { return s.TreeSize != first.TreeSize || s.Checkpoint != first.Checkpoint })
+		if same < 0 {
+			same = len(q.stamps)
+		}
+		one, err := r.proveStamped(first, q, domain.LeafHash(leaf))
+		if err != nil {
+			return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d as it was stamped: %w", q.index, position, shard, err)
+		}
+		for _, s := range q.stamps[:min(same, evidence.MostTokens)] {
+			one.Tokens = append(one.Tokens, evidence.StampToken{Authority: s.Authority, GenTime: evidence.FormatTime(s.GenTime), Token: base64.StdEncoding.EncodeToString(s.Token)})
+		}
+		stamped, q.stamps = append(stamped, one), q.stamps[same:]
+	}
+	return stamped, nil
+}
+
+// proveStamped proves that a stamped checkpoint holds the leaf of a question. The error is errChanged where it does not.
+func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one evidence.Timestamp, err error) {
+	root, err := rootOf(s)
+	if err != nil {
+		return one, err
+	}
+	proof, err := proveLeaf(q.index, s.TreeSize, q.tiles)
+	if err == nil {
+		err = tlog.CheckRecord(proof, s.TreeSize, root, q.index, leaf)
+	}
+	if err != nil {
+		r.forget()
+		return one, fmt.Errorf("%w: %w", errChanged, err)
+	}
+	return evidence.Timestamp{LeafIndex: q.index, TreeSize: s.TreeSize, Hashes: proofTexts(proof), Checkpoint: s.Checkpoint}, nil
+}
+
+// rootOf is the root in the checkpoint of a token, which must be one of its size.
+func rootOf(s Stamp) (tlog.Hash, error) {
+	c, err := evidence.OpenCheckpoint(s.Checkpoint, nil)
+	if errors.Is(err, evidence.ErrUnknownLogKey) { // no key is asked about
+		err = nil
+	}
+	if err == nil && c.Size != s.TreeSize {
+		err = fmt.Errorf("the checkpoint of a token of %d leaves has %d", s.TreeSize, c.Size)
+	}
+	return c.Root, err
+}
+
+func proveLeaf(index, size int64, tiles knownTiles) (tlog.RecordProof, error) {
+	prover, err := newProver(size, tiles)
+	if err != nil {
+		return nil, err
+	}
+	return prover.prove(index)
+}
+
+// stampQuestion asks for the tokens of checkpoints that hold a leaf.
+type stampQuestion struct {
+	index int64
+
+	stamps []Stamp // the earliest of each authority, in the order of compare
+	tiles  knownTiles
+	err    error
+}
+
+func (r *Reader) lookForStamps(_ struct{}, batch []*stampQuestion) {
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.limit, lookTimeout))
+	defer cancel()
+	if err := r.findStamps(ctx, batch); err != nil {
+		for _, q := range batch {
+			q.err = err
+		}
+	}
+}
+
+// stampedBy are the authorities that have tokens, by one look into the index for each, and a null.
+const stampedBy = `WITH RECURSIVE stamped(name) AS (
+		(SELECT authority FROM log_timestamps ORDER BY authority LIMIT 1)
+		UNION ALL SELECT (SELECT authority FROM log_timestamps WHERE authority > s.name ORDER BY authority LIMIT 1) FROM stamped s WHERE s.name IS NOT NULL
+	) `
+
+func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
+	const query = stampedBy + `SELECT n.place - 1, t.tree_size, t.authority, t.gen_time, t.checkpoint, t.token
+		FROM unnest($1::bigint[]) WITH ORDINALITY AS n(leaf, place) CROSS JOIN stamped s
+		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND tree_size > n.leaf ORDER BY tree_size LIMIT 1) t ON true`
+	indexes := make([]int64, len(batch))
+	for i, q := range batch {
+		indexes[i] = q.index
+	}
+	rows, _ := r.Pool.Query(ctx, query, indexes) // the error comes with the rows
+	var place, largest int64
+	var s Stamp
+	wanted := map[tile]bool{}
+	if _, err := pgx.ForEachRow(rows, []any{&place, &s.TreeSize, &s.Authority, &s.GenTime, &s.Checkpoint, &s.Token}, func() error {
+		q := batch[place]
+		s.Token = slices.Clone(s.Token)
+		q.stamps = append(q.stamps, s)
+		largest = max(largest, s.TreeSize)
+		for _, at := range proofTiles(q.index, s.TreeSize) {
+			wanted[at] = true
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("read tokens: %w", err)
+	}
+	// A tile of a larger tree begins with what it has in a smaller one.
+	tiles, err := r.read(ctx, largest, slices.Collect(maps.Keys(wanted)))
+	if err != nil {
+		return err
+	}
+	for _, q := range batch {
+		slices.SortFunc(q.stamps, Stamp.compare)
+		q.tiles = tiles
+	}
+	return nil
+}
+
+// StampState is how far an authority has stamped the log.
+type StampState struct {
+	Authority string
+	TreeSize  int64     // of its newest token; 0: it has none
+	GenTime   time.Time // of that token; zero: it has none
+	Unstamped time.Time // when the first published event that no token of it covers was decided; zero: it covers all
+}
+
+// Age is how old the newest token is at a time; negative: there is none.
+func (s StampState) Age(now time.Time) time.Duration {
+	if s.TreeSize == 0 {
+		return -1
+	}
+	return max(0, now.Sub(s.GenTime))
+}
+
+// Lag is for how long the first published event has waited for a token; 0: every one has it.
+func (s StampState) Lag(now time.Time) time.Duration {
+	if s.Unstamped.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(s.Unstamped))
+}
+
+// ReadStamps looks at the tokens of the named authorities and of all others that have one, by name.
+func ReadStamps(ctx context.Context, from rowsQuerier, names []string) (states []StampState, err error) {
+	const query = stampedBy + `SELECT n.name, coalesce(t.tree_size, 0), t.gen_time, r.from_shard, r.first_position + coalesce(t.tree_size, 0) - r.first_leaf
+		FROM (SELECT unnest($1::text[]) COLLATE "C" UNION SELECT name FROM stamped WHERE name IS NOT NULL) n(name)
+		LEFT JOIN LATERAL (SELECT tree_size, gen_time FROM log_timestamps WHERE authority = n.name ORDER BY tree_size DESC LIMIT 1) t ON true
+		LEFT JOIN transparency_checkpoint c ON c.id = 1
+		LEFT JOIN LATERAL (SELECT * FROM transparency_runs WHERE first_leaf <= coalesce(t.tree_size, 0) AND coalesce(t.tree_size, 0) < c.size
+			ORDER BY first_leaf DESC LIMIT 1) r ON true
+		ORDER BY n.name`
+	type first struct {
+		shard    int32
+		position int64
+	}
+	unstamped := map[int]first{}
+	rows, _ := from.Query(ctx, query, names) // the error comes with the rows
+	var s StampState
+	var at *time.Time
+	var shard *int32
+	var position *int64
+	if _, err := pgx.ForEachRow(rows, []any{&s.Authority, &s.TreeSize, &at, &shard, &position}, func() error {
+		if s.GenTime = (time.Time{}); at != nil {
+			s.GenTime = at.UTC()
+		}
+		if shard != nil {
+			unstamped[len(states)] = first{*shard, *position}
+		}
+		states = append(states, s)
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the newest tokens: %w", err)
+	}
+	for i, first := range unstamped {
+		var decided time.Time
+		if err := from.QueryRow(ctx, `SELECT occurred_at FROM events WHERE shard = $1 AND position = $2`, first.shard, first.position).Scan(&decided); err != nil {
+			return nil, fmt.Errorf("read the first event without a token: %w", err)
+		}
+		states[i].Unstamped = decided.UTC()
+	}
+	return states, nil
+}
+
+// rowsQuerier is a pool or a transaction.
+type rowsQuerier interface {
+	rowQuerier
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
