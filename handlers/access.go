@@ -353,13 +353,18 @@ func (s *server) limitAddress(r *http.Request, bucket string) error {
 
 // clientAddress is the right-most address that is no trusted proxy: the connection's own, then X-Forwarded-For from its
 // end. Entries are believed only as far as trusted proxies wrote them.
-func (s *server) clientAddress(r *http.Request) netip.Addr {
+func (s *server) clientAddress(r *http.Request) netip.Addr { return clientAddress(r, s.TrustedProxies) }
+
+func clientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {
 	var address netip.Addr
+	trusted := func() bool {
+		return slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(address) })
+	}
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		address = peer.Addr().Unmap().WithZone("")
 	}
 	entries := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(entries) - 1; i >= 0 && s.trustedProxy(address); i-- {
+	for i := len(entries) - 1; i >= 0 && trusted(); i-- {
 		entry, ok := forwardedAddress(strings.TrimSpace(entries[i]))
 		if !ok {
 			break
@@ -367,10 +372,6 @@ func (s *server) clientAddress(r *http.Request) netip.Addr {
 		address = entry
 	}
 	return address
-}
-
-func (s *server) trustedProxy(address netip.Addr) bool {
-	return slices.ContainsFunc(s.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
 // forwardedAddress reads an entry with or without a port.

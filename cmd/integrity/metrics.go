@@ -20,29 +20,35 @@ import (
 // service works inside, and taking one costs it time: the address is not for the public. Where the default address is
 // taken, by another process of ours on this machine perhaps, the service goes on without.
 func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
-	if s.cfg.MetricsListen == config.MetricsOff {
+	return serveMetrics(ctx, s.cfg, s.log, func() http.Handler {
+		s.metrics.Watch(s.watched())
+		return s.metrics.Handler(s.log)
+	})
+}
+
+func serveMetrics(ctx context.Context, cfg config.Config, log *slog.Logger, handler func() http.Handler) (stop func(), err error) {
+	if cfg.MetricsListen == config.MetricsOff {
 		return func() {}, nil
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.MetricsListen)
-	if errors.Is(err, syscall.EADDRINUSE) && !s.cfg.MetricsGiven {
-		s.log.Warn("metrics are not served: their default address is in use; "+config.Prefix+"METRICS_LISTEN names another", "listen", s.cfg.MetricsListen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.MetricsListen)
+	if errors.Is(err, syscall.EADDRINUSE) && !cfg.MetricsGiven {
+		log.Warn("metrics are not served: their default address is in use; "+config.Prefix+"METRICS_LISTEN names another", "listen", cfg.MetricsListen)
 		return func() {}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%sMETRICS_LISTEN (--metrics-listen): %w", config.Prefix, err)
 	}
-	s.metrics.Watch(s.watched())
-	server := newHTTPServer(s.metrics.Handler(s.log))
+	server := newHTTPServer(handler())
 	server.WriteTimeout = 0 // a profile takes as long as it was asked to
-	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
+	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("the metrics listener is gone", "error", err)
+			log.Error("the metrics listener is gone", "error", err)
 		}
 	}()
-	s.log.Info("metrics are served", "listen", listener.Addr().String(), "page", "http://"+listener.Addr().String()+"/ops")
+	log.Info("metrics are served", "url", "http://"+listener.Addr().String()+"/")
 	return func() {
 		_ = server.Close()
 		<-ended

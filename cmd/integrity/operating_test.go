@@ -243,10 +243,10 @@ func settingsList(t *testing.T) string {
 func settingDefaults(t *testing.T) map[string]string {
 	t.Helper()
 	a := &app{&cli.App{}}
-	serve := a.serveCommand()
+	commands := map[bool]*cobra.Command{false: a.serveCommand(), true: a.witnessCommand()}
 	defaults := map[string]string{}
 	for _, s := range config.Settings() {
-		if f := serve.Flags().Lookup(s.Flag()); f != nil {
+		if f := commands[s.Witness].Flags().Lookup(s.Flag()); f != nil {
 			defaults[s.Name] = f.DefValue
 		} else if !s.Secret {
 			t.Errorf("%s is no secret and has no flag", s.Variable())

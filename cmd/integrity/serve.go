@@ -302,20 +302,26 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 	server := newHTTPServer(handler)
 	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
-	served := make(chan error, 1)
-	if s.cfg.Encrypted() {
-		server.TLSConfig = &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			NextProtos:     []string{"h2", "http/1.1"},
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.shown.Load(), nil },
-		}
-		go func() { served <- server.ServeTLS(s.listener, "", "") }()
-	} else {
-		go func() { served <- server.Serve(s.listener) }()
-	}
+	served := serveOn(server, s.listener, s.cfg.Encrypted(), &s.shown)
 	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
 		"shards", s.installed.Shards, "embedded_postgresql", s.database != nil)
 	return server, served
+}
+
+// serveOn serves in the background, with the certificate that is shown where it ends TLS.
+func serveOn(server *http.Server, listener net.Listener, encrypted bool, shown *atomic.Pointer[tls.Certificate]) <-chan error {
+	served := make(chan error, 1)
+	if !encrypted {
+		go func() { served <- server.Serve(listener) }()
+		return served
+	}
+	server.TLSConfig = &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return shown.Load(), nil },
+	}
+	go func() { served <- server.ServeTLS(listener, "", "") }()
+	return served
 }
 
 func newHTTPServer(handler http.Handler) *http.Server {

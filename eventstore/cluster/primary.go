@@ -170,6 +170,12 @@ func (p *Primary) ConsumerPool(ctx context.Context, conns int) (*pgxpool.Pool, e
 	return p.open(ctx, conns, session{name: "integrity consumer", statement: "2s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive, unflushed)
 }
 
+// WitnessPool opens the connections of a witness of other logs. Its statements end before those who wait for a cosignature
+// give up.
+func (p *Primary) WitnessPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
+	return p.open(ctx, conns, session{name: "integrity witness", statement: "4s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive)
+}
+
 // ReadPool opens connections for queries and authentication, all of which look rows up by key.
 func (p *Primary) ReadPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(ctx, conns, session{name: "integrity read", statement: "15s", lock: "5s", idle: "10s"}, lookUps)

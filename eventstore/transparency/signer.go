@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -59,13 +60,16 @@ func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 // noteSigner is a Signer as the note package asks for one.
 type noteSigner struct{ *Signer }
 
-func (s noteSigner) Name() string { return s.LogKey.Name }
-func (s noteSigner) KeyHash() uint32 {
-	hash, _ := strconv.ParseUint(s.LogKey.KeyHash, 16, 32) // four bytes in hexadecimal, as NewLogKey wrote them
-	return uint32(hash)
-}
+func (s noteSigner) Name() string    { return s.LogKey.Name }
+func (s noteSigner) KeyHash() uint32 { return keyHash(s.LogKey.KeyHash) }
 func (s noteSigner) Sign(text []byte) ([]byte, error) {
 	return base64.RawURLEncoding.DecodeString(s.private.Sign(text))
+}
+
+// keyHash reads four bytes in hexadecimal, as package evidence writes them.
+func keyHash(text string) uint32 {
+	hash, _ := strconv.ParseUint(text, 16, 32)
+	return uint32(hash)
 }
 
 // sign makes a checkpoint (C2SP tlog-checkpoint) without extension lines: a signed note.
@@ -336,16 +340,16 @@ func (r Resumption) witnessed(ctx context.Context, pool *pgxpool.Pool) error {
 	if err != nil || last.size == 0 {
 		return err
 	}
-	k := &Keeper{Config: Config{Pool: pool}, last: last}
+	k := &Keeper{Config: Config{Pool: pool, Now: time.Now}, last: last}
 	for _, w := range r.Witnesses {
 		asking, cancel := context.WithTimeout(ctx, publishTimeout)
 		_, seen, err := k.submit(asking, w, 0)
 		cancel()
 		switch {
 		case err != nil && !errors.Is(err, errSeenOther):
-			r.Unasked(w.name, err)
+			r.Unasked(w.Name(), err)
 		case seen > r.Published.Size:
-			return fmt.Errorf("%w: the witness %s has seen a tree of %d leaves, and it has %d", ErrNotNewest, w.name, seen, r.Published.Size)
+			return fmt.Errorf("%w: the witness %s has seen a tree of %d leaves, and it has %d", ErrNotNewest, w.Name(), seen, r.Published.Size)
 		}
 	}
 	return nil

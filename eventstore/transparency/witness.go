@@ -3,10 +3,6 @@ package transparency
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,11 +15,12 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
 )
 
 const (
-	cosignatureEd25519 = 0x04 // the signature type of C2SP tlog-cosignature, version 1
+	mostAhead          = 300 * time.Second // what verifiers of evidence allow
 	mostWitnessBackoff = time.Minute
 	mostWitnessAnswer  = 16 << 10
 )
@@ -31,9 +28,7 @@ const (
 // Witness is a server that cosigns checkpoints (C2SP tlog-witness). A cosignature says that the witness has seen no
 // other history of this log; its time is the witness's own word and no trusted timestamp.
 type Witness struct {
-	name   string
-	hash   uint32
-	key    ed25519.PublicKey
+	key    evidence.WitnessKey
 	prefix string // of its addresses
 	client *http.Client
 
@@ -44,21 +39,12 @@ type Witness struct {
 // NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the submission prefix: https, or http to
 // this machine.
 func NewWitness(verifierKey, prefix string) (*Witness, error) {
-	expected := errors.New("the verifier key must be <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04)")
-	parts := strings.SplitN(verifierKey, "+", 3)
-	if len(parts) != 3 || parts[0] == "" || strings.ContainsAny(parts[0], " \t\r\n") {
-		return nil, expected
+	key, err := evidence.ParseWitnessKey(verifierKey)
+	if err != nil {
+		return nil, err
 	}
-	typed, err := base64.StdEncoding.DecodeString(parts[2])
-	if err != nil || len(typed) != 1+ed25519.PublicKeySize || typed[0] != cosignatureEd25519 {
-		return nil, expected
-	}
-	sum := sha256.Sum256(append([]byte(parts[0]+"\n"), typed...))
-	w := &Witness{name: parts[0], hash: binary.BigEndian.Uint32(sum[:]), key: typed[1:]}
-	if parts[1] != fmt.Sprintf("%08x", w.hash) {
-		return nil, fmt.Errorf("the key ID of %s does not belong to its name and key", w.name)
-	}
-	if err := checkPeer(w.name, prefix); err != nil {
+	w := &Witness{key: key}
+	if err := checkPeer(w.Name(), prefix); err != nil {
 		return nil, err
 	}
 	w.prefix, w.client = strings.TrimRight(prefix, "/"), newPeerClient()
@@ -74,27 +60,32 @@ func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 			return "", err
 		}
 		witnesses = append(witnesses, w)
-		return w.name, nil
+		return w.Name(), nil
 	})
 	return witnesses, err
 }
 
 // Name, KeyHash and Verify make it a note.Verifier of its cosignatures.
-func (w *Witness) Name() string { return w.name }
+func (w *Witness) Name() string { return w.key.Name }
 
 // KeyHash is the number in its verifier key.
-func (w *Witness) KeyHash() uint32 { return w.hash }
+func (w *Witness) KeyHash() uint32 { return keyHash(w.key.KeyHash) }
 
-// Verify checks a cosignature of the text of a checkpoint: eight bytes of time and the signature.
+// Verify checks a cosignature of the text of a checkpoint.
 func (w *Witness) Verify(text, signature []byte) bool {
-	if len(signature) != 8+ed25519.SignatureSize {
-		return false
-	}
-	at := binary.BigEndian.Uint64(signature)
-	if at > 1<<63-1 {
-		return false
-	}
-	return ed25519.Verify(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text), signature[8:])
+	_, ok := w.key.Verify(text, signature)
+	return ok
+}
+
+// asOf is a Witness whose cosignatures do not hold where they are dated so far ahead that no verifier counts them.
+type asOf struct {
+	*Witness
+	now time.Time
+}
+
+func (w asOf) Verify(text, signature []byte) bool {
+	at, ok := w.key.Verify(text, signature)
+	return ok && at.Sub(w.now) <= mostAhead
 }
 
 // ask has the witnesses cosign the last checkpoint, all at once and for no longer than Config.Witness. One that fails
@@ -120,7 +111,7 @@ func (k *Keeper) ask(ctx context.Context) {
 			pause := min(mostWitnessBackoff, time.Second<<min(w.failures, 6))
 			w.failures++
 			w.next = k.Now().Add(pause)
-			k.Log.Warn("a witness has not cosigned", "witness", w.name, "size", k.last.size, "error", cluster.Loggable(err), "pause", pause)
+			k.Log.Warn("a witness has not cosigned", "witness", w.key.Name, "size", k.last.size, "error", cluster.Loggable(err), "pause", pause)
 		})
 	}
 	all.Wait()
@@ -135,7 +126,7 @@ const (
 // cosign brings a witness from the size that it has seen to the last checkpoint.
 func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	var old int64
-	if err := k.Pool.QueryRow(ctx, readCosigned, w.name).Scan(&old); err != nil {
+	if err := k.Pool.QueryRow(ctx, readCosigned, w.key.Name).Scan(&old); err != nil {
 		return fmt.Errorf("read the last cosignature: %w", err)
 	}
 	if old == k.last.size {
@@ -151,7 +142,7 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	if err != nil {
 		return err
 	}
-	if _, err := k.Pool.Exec(ctx, storeCosigned, w.name, k.last.size, line); err != nil {
+	if _, err := k.Pool.Exec(ctx, storeCosigned, w.key.Name, k.last.size, line); err != nil {
 		return fmt.Errorf("store a cosignature: %w", err)
 	}
 	return nil
@@ -200,7 +191,7 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 		return "", 0, fmt.Errorf("it answers %d", answer.StatusCode)
 	}
 	signed, _, _ := strings.Cut(k.last.note, "\n\n")
-	opened, err := note.Open([]byte(signed+"\n\n"+string(text)), note.VerifierList(w))
+	opened, err := note.Open([]byte(signed+"\n\n"+string(text)), note.VerifierList(asOf{w, k.Now()}))
 	if err != nil {
 		return "", 0, fmt.Errorf("its answer holds no cosignature of this checkpoint: %w", err)
 	}

@@ -124,8 +124,10 @@ func (w *witness) judge(out http.ResponseWriter, body []byte) {
 	fmt.Fprint(out, w.cosign(opened.Text))
 }
 
-func (w *witness) cosign(text string) string {
-	now := uint64(time.Now().Unix())
+func (w *witness) cosign(text string) string { return w.cosignAt(text, time.Now()) }
+
+func (w *witness) cosignAt(text string, at time.Time) string {
+	now := uint64(at.Unix())
 	raw, err := base64.StdEncoding.DecodeString(strings.SplitN(w.verifierKey(), "+", 3)[2])
 	check(w.t, err)
 	sum := sha256.Sum256(append([]byte(w.name+"\n"), raw...))
@@ -201,12 +203,36 @@ func TestWitnesses(t *testing.T) {
 		t.Error("a witness was asked again without news")
 	}
 
+	first, err := (&Reader{Pool: l.Pool}).Checkpoint(context.Background())
+	check(t, err)
+	stale := submittedText([]byte("\n\n" + first)) // once the tree has grown
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
 	t.Cleanup(elsewhere.Close)
 	entered, release := make(chan struct{}), make(chan struct{})
 	for what, misbehave := range map[string]func(http.ResponseWriter, *http.Request, []byte){
 		"fails":    func(w http.ResponseWriter, _ *http.Request, _ []byte) { w.WriteHeader(http.StatusInternalServerError) },
 		"hangs up": func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) },
+		"signs another root": func(w http.ResponseWriter, _ *http.Request, body []byte) {
+			lines := strings.Split(submittedText(body), "\n")
+			lines[2] = tlog.Hash{1}.String()
+			fmt.Fprint(w, second.cosign(strings.Join(lines, "\n")))
+		},
+		"signs a stale size": func(w http.ResponseWriter, _ *http.Request, _ []byte) { fmt.Fprint(w, second.cosign(stale)) },
+		"signs with another's key": func(w http.ResponseWriter, _ *http.Request, body []byte) {
+			line := strings.Fields(good.cosign(submittedText(body)))[2]
+			raw, _ := base64.StdEncoding.DecodeString(line)
+			own, _ := base64.StdEncoding.DecodeString(strings.Fields(second.cosign(stale))[2])
+			fmt.Fprintf(w, "— %s %s\n", second.name, base64.StdEncoding.EncodeToString(append(own[:4], raw[4:]...)))
+		},
+		"answers another's cosignature": func(w http.ResponseWriter, _ *http.Request, body []byte) {
+			fmt.Fprint(w, good.cosign(submittedText(body)))
+		},
+		"dates a day ahead": func(w http.ResponseWriter, _ *http.Request, body []byte) {
+			fmt.Fprint(w, second.cosignAt(submittedText(body), now.Add(24*time.Hour)))
+		},
+		"signs at no time": func(w http.ResponseWriter, _ *http.Request, body []byte) {
+			fmt.Fprint(w, second.cosignAt(submittedText(body), time.Unix(0, 0)))
+		},
 		"signs another text": func(w http.ResponseWriter, _ *http.Request, _ []byte) {
 			fmt.Fprint(w, second.cosign(fmt.Sprintf("%s\n5\n%s\n", logName, tlog.Hash{})))
 		},
@@ -283,6 +309,13 @@ func conflict(w http.ResponseWriter, size string) {
 	w.Header().Set("Content-Type", "text/x.tlog.size")
 	w.WriteHeader(http.StatusConflict)
 	_, _ = io.WriteString(w, size)
+}
+
+// submittedText is the text of the checkpoint in a request.
+func submittedText(body []byte) string {
+	_, signed, _ := strings.Cut(string(body), "\n\n")
+	text, _, _ := strings.Cut(signed, "\n\n")
+	return text + "\n"
 }
 
 func TestParseWitnesses(t *testing.T) {

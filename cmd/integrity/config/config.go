@@ -24,6 +24,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/eventstore/transparency/witness"
 	"integrityledger/projections/queue/webhooks"
 )
 
@@ -66,10 +67,13 @@ type Config struct {
 	DrainDelay, ClockTolerance      time.Duration
 	Transparency                    bool
 	TransparencyKey, Witnesses      string
+	WitnessListen, WitnessLogs      string
+	WitnessName, WitnessKey         string
+	WitnessPerMinute                int
 
 	ShardsGiven, MetricsGiven bool // not only the default
 	// Files that the keys were read from; empty where a variable held the key itself, or nothing did.
-	signingKeyFile, transparencyKeyFile string
+	signingKeyFile, transparencyKeyFile, witnessKeyFile string
 }
 
 // SignUp says who becomes a member by themselves.
@@ -140,6 +144,12 @@ func (c *Config) LogSource() keyfiles.Source {
 	}
 }
 
+// WitnessSource says where the key is with which this installation cosigns other logs. No trusted-keys file of its own names
+// that key.
+func (c *Config) WitnessSource() keyfiles.Source {
+	return keyfiles.Source{DataDir: c.DataDir, Name: keyfiles.WitnessKeyFile, Variable: Prefix + "WITNESS_KEY", Text: c.WitnessKey, File: c.witnessKeyFile}
+}
+
 // TrustedKeysPath is the file that is given, or that of the data directory.
 func (c *Config) TrustedKeysPath() string {
 	return cmp.Or(c.TrustedKeys, c.InDataDir(keyfiles.TrustedKeysFile))
@@ -188,26 +198,35 @@ func (c *Config) Encrypted() bool { return c.TLSCert != "" }
 
 // WitnessList are the witnesses of a file, where the text is not itself a list.
 func (c *Config) WitnessList() ([]*transparency.Witness, error) {
-	text := c.Witnesses
+	return listed("WITNESSES", c.Witnesses, transparency.ParseWitnesses)
+}
+
+// LogList are the logs that this installation cosigns, of a file where the text is not itself a list.
+func (c *Config) LogList() (witness.Logs, error) {
+	return listed("WITNESS_LOGS", c.WitnessLogs, witness.ParseLogs)
+}
+
+// listed reads a list of verifier keys, each of which has a plus sign, or the file that a text without one names.
+func listed[T any](setting, text string, parse func(string) (T, error)) (list T, err error) {
 	if text != "" && !strings.Contains(text, "+") {
-		read, err := os.ReadFile(text)
-		if err != nil {
-			return nil, fmt.Errorf("%sWITNESSES: %w", Prefix, err)
+		var read []byte
+		if read, err = os.ReadFile(text); err != nil {
+			return list, fmt.Errorf("%s%s: %w", Prefix, setting, err)
 		}
 		text = string(read)
 	}
-	witnesses, err := transparency.ParseWitnesses(text)
-	if err != nil {
-		return nil, fmt.Errorf("%sWITNESSES: %w", Prefix, err)
+	if list, err = parse(text); err != nil {
+		return list, fmt.Errorf("%s%s: %w", Prefix, setting, err)
 	}
-	return witnesses, nil
+	return list, nil
 }
 
-// AddFlags gives a command the flags of the named settings, or of all, and lists the secret variables in its help.
+// AddFlags gives a command the flags of the named settings, or of all that the service has, and lists the secret variables
+// in its help.
 func AddFlags(c *cobra.Command, names ...string) {
 	var secrets []string
 	for _, s := range Settings() {
-		if len(names) > 0 && !slices.Contains(names, s.Name) {
+		if len(names) == 0 && s.Witness || len(names) > 0 && !slices.Contains(names, s.Name) {
 			continue
 		}
 		if s.Secret {
@@ -258,7 +277,7 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 		faults = append(faults, fmt.Errorf("%sSIGNUP=open needs %sSMTP_URL: addresses are confirmed by mail", Prefix, Prefix))
 	}
 	cfg.ShardsGiven, cfg.MetricsGiven = given["SHARDS"], given["METRICS_LISTEN"]
-	cfg.signingKeyFile, cfg.transparencyKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"]
+	cfg.signingKeyFile, cfg.transparencyKeyFile, cfg.witnessKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"], files["WITNESS_KEY"]
 	return cfg, errors.Join(faults...)
 }
 

@@ -9,6 +9,7 @@ import (
 	netmail "net/mail"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ type Setting struct {
 	// Secret variables have no flag, for process lists show flags, but may be read from a file: NAME_FILE.
 	Secret bool
 	Needs  string // a setting without which this one means nothing
+	// Witness settings are those of integrity witness, and mean nothing to the service.
+	Witness bool
 	value
 }
 
@@ -153,6 +156,20 @@ func (c *Config) settings() []Setting {
 		{Name: "WITNESSES",
 			value: checked(&c.Witnesses, "the path of a file, or a list separated by commas, of witnesses: a verifier key, a space, an https address", witnesses),
 			Help:  "witnesses that cosign the checkpoints of the transparency log (C2SP tlog-witness): a file with one a line, or a list"},
+		{Name: "WITNESS_LISTEN", Witness: true, Default: "127.0.0.1:8081", value: checked(&c.WitnessListen, "host:port", hostPort),
+			Help: "address that integrity witness listens on"},
+		{Name: "WITNESS_NAME", Witness: true,
+			value: checked(&c.WitnessName, "1 to 512 printable ASCII characters without space, plus sign and comma, such as ledger.example/witness", witnessName),
+			Help:  "name of this installation as a witness of other logs, by custom an address without its scheme; it is part of the verifier key"},
+		{Name: "WITNESS_KEY", Secret: true, Witness: true,
+			value: text(&c.WitnessKey, "an Ed25519 private key, PKCS#8 in PEM, that signs nothing else"),
+			Help:  "key that integrity witness cosigns with (default: witness-key.pem in the data directory)"},
+		{Name: "WITNESS_LOGS", Witness: true,
+			value: checked(&c.WitnessLogs, "the path of a file, or a list separated by commas, of logs: a verifier key and, where it is another than the key's name, a space and the origin", witnessLogs),
+			Help:  "logs whose checkpoints integrity witness cosigns: a file with one key a line, or a list"},
+		{Name: "WITNESS_PER_MINUTE", Witness: true, Default: "240",
+			value: between(&c.WitnessPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
+			Help:  "submissions a minute of one client address, and of one log, in each process of integrity witness"},
 		{Name: "OAUTH_CLIENT_SECRET", Secret: true, Needs: "OAUTH_CLIENT_ID",
 			value: text(&c.OAuthClientSecret, "the secret of INTEGRITY_OAUTH_CLIENT_ID"),
 			Help:  "secret of that registration; without it a public client"},
@@ -235,6 +252,21 @@ func issuer(text string) error {
 func witnesses(text string) error {
 	_, err := (&Config{Witnesses: text}).WitnessList()
 	return err
+}
+
+func witnessLogs(text string) error {
+	_, err := (&Config{WitnessLogs: text}).LogList()
+	return err
+}
+
+var witnessNamePattern = regexp.MustCompile(`^[!-*,-~]{1,512}$`)
+
+// witnessName judges the name of a key of a signed note. A comma would end it in a list.
+func witnessName(text string) error {
+	if !witnessNamePattern.MatchString(text) || strings.Contains(text, ",") {
+		return errUnexpected
+	}
+	return nil
 }
 
 // oauthIssuer judges the address of an identity provider (OpenID Connect Discovery, section 3). Keys that came over plain http

@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/eventstore/transparency/witness"
 )
 
 func Exists(path string) bool {
@@ -26,6 +27,7 @@ const (
 	LogKeyFile      = "log-key.pem"
 	TrustedKeysFile = "trusted-keys.json"
 	SecretKeyFile   = "secret-key"
+	WitnessKeyFile  = "witness-key.pem"
 )
 
 // Source says where one private key of the service is, and the trusted-keys file that must name its public half.
@@ -364,6 +366,15 @@ func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transpar
 		return nil, fmt.Errorf("the log key %s+%s is not among the logKeys of %s", signer.Name, signer.KeyHash, s.Trusted)
 	}
 	return signer, nil
+}
+
+// WitnessSigner is the key with which this installation cosigns other logs.
+func (s Source) WitnessSigner(name string) (*witness.Signer, error) {
+	private, err := s.private("witness key", "integrity keys witness")
+	if err != nil {
+		return nil, err
+	}
+	return witness.NewSigner(name, private)
 }
 
 func (f Files) WriteNext(next *evidence.Signer) error {

@@ -21,7 +21,7 @@ import (
 
 func (a *app) keysCommand() *cobra.Command {
 	return cli.Group("keys", "Signing keys and the trusted-keys file",
-		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand())
+		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand(), a.keysWitnessCommand())
 }
 
 // PublishedKey is a signing key as people and the trusted-keys file name it.

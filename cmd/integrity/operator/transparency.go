@@ -19,8 +19,8 @@ import (
 )
 
 func (a *app) logCommand() *cobra.Command {
-	return cli.Group("log", "The transparency log: its state, its tree derived anew, its way on after a restore",
-		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand())
+	return cli.Group("log", "The transparency log: its state, its tree derived anew, its way on after a restore; other logs that are cosigned here",
+		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand(), a.logCosignedCommand())
 }
 
 // LogStatusView is how far the log has come.

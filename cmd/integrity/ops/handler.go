@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
@@ -28,10 +29,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 // Handler serves /metrics, the page /ops and profiles. It asks for no key:
 // its listener must be within operators' reach alone.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
-	routes := http.NewServeMux()
-	routes.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), EnableOpenMetrics: true,
-	}))
+	routes := watched(m.registry, log)
 	for path, file := range map[string]string{"/ops": "page/index.html", "/ops/ops.css": "page/ops.css", "/ops/ops.js": "page/ops.js"} {
 		routes.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
@@ -54,11 +52,20 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 		_ = json.NewEncoder(w).Encode(newSample(time.Now(), families)) // the caller may have gone away
 	})
 	routes.Handle("GET /{$}", http.RedirectHandler("/ops", http.StatusFound))
+	return ownHost(routes)
+}
+
+// watched serves /metrics and profiles.
+func watched(registry *prometheus.Registry, log *slog.Logger) *http.ServeMux {
+	routes := http.NewServeMux()
+	routes.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), EnableOpenMetrics: true,
+	}))
 	routes.HandleFunc("GET /debug/pprof/", pprof.Index)
 	routes.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	routes.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	routes.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	return ownHost(routes)
+	return routes
 }
 
 // ownHost refuses, on loopback, names that are not this machine's: a page in the

@@ -42,10 +42,16 @@ type Metrics struct {
 	signing       prometheus.Histogram
 }
 
-// NewMetrics makes all at zero, in a registry of its own.
-func NewMetrics() *Metrics {
+// newRegistry holds what is measured of every process.
+func newRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	return registry
+}
+
+// NewMetrics makes all at zero, in a registry of its own.
+func NewMetrics() *Metrics {
+	registry := newRegistry()
 	in := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return in.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)

@@ -1,0 +1,45 @@
+package witness
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"integrityledger/domain/evidence"
+)
+
+// Signer makes cosignatures. Its verifier key is for whoever pins the witness.
+type Signer struct {
+	evidence.WitnessKey
+	private *evidence.Signer
+}
+
+// NewSigner names the key of a witness.
+func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
+	public, err := base64.RawURLEncoding.DecodeString(private.Key().JWK.X)
+	if err != nil {
+		return nil, fmt.Errorf("witness key: %w", err)
+	}
+	key, err := evidence.NewWitnessKey(name, public)
+	if err != nil {
+		return nil, fmt.Errorf("witness key: %w", err)
+	}
+	return &Signer{key, private}, nil
+}
+
+// cosign is the signature line of the text of a checkpoint, as of a time in whole seconds.
+func (s *Signer) cosign(text string, at time.Time) (string, error) {
+	seconds := at.Unix()
+	if seconds <= 0 {
+		return "", fmt.Errorf("cosign: the clock must be past 1970, not at %s", at)
+	}
+	signature, err := base64.RawURLEncoding.DecodeString(s.private.Sign(fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", seconds, text)))
+	if err != nil {
+		return "", fmt.Errorf("cosign: %w", err)
+	}
+	line, _ := hex.DecodeString(s.KeyHash) // as NewWitnessKey wrote it
+	line = append(binary.BigEndian.AppendUint64(line, uint64(seconds)), signature...)
+	return "— " + s.Name + " " + base64.StdEncoding.EncodeToString(line) + "\n", nil
+}

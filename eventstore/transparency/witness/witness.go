@@ -1,0 +1,158 @@
+// Package witness cosigns checkpoints of other transparency logs (C2SP tlog-witness and tlog-cosignature). A cosignature
+// says that, at its time, the tree that it covers was the largest of the log that this witness had seen, and contained
+// every tree of the log that it had cosigned before. Its time is the witness's own word, no trusted timestamp.
+//
+// A checkpoint is judged under the lock of its log's row, and cosigned only after the commit that remembers it is on the
+// disk, and on the synchronous standby where there is one. So whatever ends a process, and however many of them work on
+// one database, no size goes back and no two roots of one size are cosigned:
+//
+//	judge, remember ── COMMIT ──▶ cosign ──▶ answer
+//
+// What a crash after the COMMIT loses is an answer: the log asks again, from the size that the witness remembers.
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/eventstore/cluster"
+)
+
+// Witness cosigns. It is safe for concurrent use, in any number of processes on one database.
+type Witness struct {
+	Pool   *pgxpool.Pool // from Primary.WitnessPool
+	Signer *Signer
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+const (
+	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
+	lockLog   = `SELECT size, root, note, epoch FROM witness_logs WHERE origin = $1 FOR UPDATE`
+	beginLog  = `INSERT INTO witness_logs (origin, size, root, note, epoch) VALUES ($1, 0, $2, '', $3) ON CONFLICT (origin) DO NOTHING`
+	// It always changes the row, so that its commit is flushed with all that it has read.
+	remember = `UPDATE witness_logs SET size = $2, root = $3, note = $4, cosigned_at = $5 WHERE origin = $1 AND size <= $2`
+	// keepProof keeps the first hundred of a log: a log that signs whatever it likes must not fill the disk.
+	keepProof = `INSERT INTO witness_split_views (origin, size, root, cosigned, refused, proof, found_at)
+		SELECT $1, $2, $3, $4, $5, $6, $7 WHERE (SELECT count(*) FROM witness_split_views WHERE origin = $1) < 100
+		ON CONFLICT (origin, size, root) DO NOTHING`
+)
+
+// flushed makes a commit wait for the disk, and for the synchronous standby, whatever the role or the database has set.
+const flushed = "SET LOCAL synchronous_commit = on"
+
+// cosigned is what was cosigned last of a log.
+type cosigned struct {
+	size  int64
+	root  tlog.Hash
+	note  string
+	epoch int64
+}
+
+// Cosign answers the signature line of a submission that continues what was cosigned of its log. The error is a
+// *StaleError, ErrProof, ErrOtherRoot or ErrRestored; any other says that the outcome is not known, and the same submission
+// may be sent again.
+func (w *Witness) Cosign(ctx context.Context, s Submission) (line string, err error) {
+	tx, err := w.Pool.Begin(ctx)
+	if err != nil {
+		return "", fmt.Errorf("begin: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	last, err := w.lock(ctx, tx, s.Origin)
+	if err != nil {
+		return "", err
+	}
+	if s.old != last.size {
+		return "", &StaleError{last.size}
+	}
+	if err := s.judge(last.root); err != nil {
+		return "", errors.Join(err, w.accuse(ctx, tx, s, last))
+	}
+	at := w.Now() // under the lock: until then there was no larger tree
+	tag, err := tx.Exec(ctx, remember, s.Origin, s.Size, s.Root[:], s.note, at)
+	if err == nil && tag.RowsAffected() != 1 {
+		err = errors.New("the row is gone, or is that of a larger tree")
+	}
+	if err != nil {
+		return "", fmt.Errorf("remember a checkpoint: %w", err)
+	}
+	if err := cluster.Commit(ctx, tx); err != nil {
+		return "", err
+	}
+	return w.Signer.cosign(s.text, at)
+}
+
+// lock reads what was cosigned of a log, and keeps every other process from it until the end of the transaction.
+func (w *Witness) lock(ctx context.Context, tx pgx.Tx, origin string) (last cosigned, err error) {
+	var epoch int64
+	if _, err = tx.Exec(ctx, flushed); err == nil {
+		err = tx.QueryRow(ctx, readEpoch).Scan(&epoch)
+	}
+	if err != nil {
+		return last, fmt.Errorf("read the ledger's epoch: %w", err)
+	}
+	var root []byte
+	read := func() error {
+		return tx.QueryRow(ctx, lockLog, origin).Scan(&last.size, &root, &last.note, &last.epoch)
+	}
+	if err = read(); errors.Is(err, pgx.ErrNoRows) {
+		if _, err = tx.Exec(ctx, beginLog, origin, emptyRoot[:], epoch); err == nil {
+			err = read()
+		}
+	}
+	switch {
+	case err != nil:
+		return last, fmt.Errorf("read what was cosigned last: %w", err)
+	case last.epoch != epoch:
+		return last, ErrRestored
+	case len(root) != tlog.HashSize:
+		return last, errors.New("what was cosigned last is damaged")
+	}
+	last.root = tlog.Hash(root)
+	return last, nil
+}
+
+// accuse tells of a checkpoint that was refused although its log has signed it, and keeps the proof where it is one.
+func (w *Witness) accuse(ctx context.Context, tx pgx.Tx, s Submission, last cosigned) error {
+	if !s.rewritten(last.root) {
+		w.Log.Warn("a signed checkpoint was refused, for its proof does not hold; that alone proves nothing against its log", "log", s.Origin, "cosigned", last.note, "refused", s.note)
+		return nil
+	}
+	w.Log.Error("SPLIT VIEW: a log has signed two histories, and these checkpoints prove it",
+		"log", s.Origin, "cosigned", last.note, "refused", s.note, "proof", s.proofLines())
+	_, err := tx.Exec(ctx, keepProof, s.Origin, s.Size, s.Root[:], last.note, s.note, s.proofLines(), w.Now())
+	if err == nil {
+		err = cluster.Commit(ctx, tx)
+	}
+	if err != nil {
+		w.Log.Error("the proof of a split view could not be kept; the line above holds it", "log", s.Origin, "error", cluster.Loggable(err))
+	}
+	return errSplitView
+}
+
+// errSplitView stands beside ErrProof or ErrOtherRoot where the submission proves that its log has signed two histories.
+var errSplitView = errors.New("the log has signed two histories")
+
+// SplitView reports whether a refused submission proves that its log has signed two histories.
+func SplitView(err error) bool { return errors.Is(err, errSplitView) }
+
+func (s Submission) proofLines() []string {
+	lines := []string{}
+	for _, hash := range s.proof {
+		lines = append(lines, hash.String())
+	}
+	return lines
+}
+
+// Ready reports why nothing can be cosigned.
+func (w *Witness) Ready(ctx context.Context) error {
+	var epoch int64
+	return w.Pool.QueryRow(ctx, readEpoch).Scan(&epoch)
+}
