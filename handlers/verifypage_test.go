@@ -406,7 +406,6 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 		t.Errorf("a token that was not read is valid: %s", found)
 	}
 	w.use(whole)
-	axe := axeScript(t)
 	for _, c := range []struct{ prefix, scheme, existed, notRegistered, witnesses, untrusted, chosen string }{
 		{"", "light", "Existía antes de 2026-11-19T09:31:00Z, según Alpha", "No es la hora en que se registró", "2 de 3 testigos de confianza",
 			"La clave de firma fue revocada", "Usted ha elegido aceptarlo"},
@@ -423,7 +422,7 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 		p.give("#keys", pinned)
 		p.give("#receipt", stamped)
 		says(t, p.found(), c.existed, c.notRegistered)
-		p.accessible(axe, c.scheme)
+		p.accessible(c.scheme)
 		p.shot("verify-stamped" + c.prefix)
 		p.give("#receipt", witnessed)
 		says(t, p.found(), c.witnesses)
