@@ -22,13 +22,13 @@ import (
 
 const pythonTests = "developers/python"
 
-var errNoPython = errors.New("a python3 of at least 3.11 with httpx, cryptography and jsonschema is missing (Debian: sudo apt-get install python3-httpx python3-cryptography python3-jsonschema)")
+var errNoPython = errors.New("a python3 of at least 3.11 with httpx, cryptography, asn1crypto and jsonschema is missing (Debian: sudo apt-get install python3-httpx python3-cryptography python3-asn1crypto python3-jsonschema)")
 
 // findPython looks for an interpreter that has the packages: that of the system
 // may, where another one comes first in PATH.
 var findPython = sync.OnceValues(func() (string, error) {
 	for _, candidate := range []string{"python3", "/usr/bin/python3"} {
-		probe := exec.Command(candidate, "-c", "import sys, httpx, cryptography, jsonschema; sys.exit(sys.version_info < (3, 11))")
+		probe := exec.Command(candidate, "-c", "import sys, httpx, cryptography, asn1crypto, jsonschema; sys.exit(sys.version_info < (3, 11))")
 		if probe.Run() == nil {
 			return candidate, nil
 		}
@@ -74,7 +74,7 @@ func unittest(t *testing.T, environ []string, modules ...string) {
 
 // The verifier finds in every vector what it must, and the receiver keeps its rules.
 func TestPythonFiles(t *testing.T) {
-	unittest(t, nil, "test_verify_integrity", "test_integrity_webhook")
+	unittest(t, nil, "test_verify_integrity", "test_verify_timestamps", "test_integrity_webhook")
 }
 
 // A verifier that lacks what it needs says so in one line and exits 2, not 1, which

@@ -313,7 +313,7 @@ func (t *TrustedKeys) checkLogKeys() error {
 	return nil
 }
 
-// checkWitnessKeys is checkLogKeys for the pinned witnesses. A revoked key is none, and neither is one of the log: it
+// checkWitnessKeys is checkLogKeys for the pinned witnesses. A revoked key is refused, and so is one of the log, which
 // would be a witness of itself.
 func (t *TrustedKeys) checkWitnessKeys() error {
 	seen := make(map[string]bool, len(t.witnesses))

@@ -243,7 +243,7 @@ func ignoreUnknown(o *strictjson.Object) {
 	}
 	for _, name := range o.Names() {
 		if !known[lowerASCII(name)] {
-			o.Has(name) // asked for, so it is none that nobody expects
+			o.Has(name) // asked for, so it is not reported as unknown
 		}
 	}
 	if !o.Has("critical") {

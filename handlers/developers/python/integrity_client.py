@@ -346,14 +346,17 @@ class IntegrityClient:
         )):
             yield page
 
-    async def evidence(self, public_id: str, *, at: datetime | int | None = None) -> bytes:
+    async def evidence(self, public_id: str, *, at: datetime | int | None = None, timestamps: bool = False) -> bytes:
         """The signed evidence of a record, as bytes to be saved as they are. Needs integrity:read.
 
         With at, a time with a time zone that is at least a minute past or the sequence of an event, it holds the
         state as of then in the place of an observation: history, never the present state.
+        With timestamps it holds what timestamp authorities (RFC 3161) signed over checkpoints
+        of the transparency log that hold the record, as soon as there is any.
         """
         moment = _moment("at", at) if isinstance(at, datetime) else at
-        return await self._signed(f"{_INTEGRITY}/records/{_segment(public_id)}/evidence", query={"at": moment})
+        query = {"at": moment, "timestamps": timestamps or None}
+        return await self._signed(f"{_INTEGRITY}/records/{_segment(public_id)}/evidence", query=query)
 
     async def revoke(self, public_id: str, reason: str = "") -> dict[str, Any]:
         """Revokes a record for good; again, it is "replayed": true and the first reason stays.

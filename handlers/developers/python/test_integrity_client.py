@@ -416,9 +416,12 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_page_is_no_evidence(self) -> None:
         for body in (b"<html>", b"{}", b'{"payload":1}'):
-            async with listening(saying("200 OK", body)) as (url, _), client(url) as c:
-                with self.subTest(body), self.assertRaises(Unanswered):
-                    await c.evidence("a" * 26)
+            async with listening(saying("200 OK", body)) as (url, wire), client(url) as c:
+                with self.subTest(body):
+                    for timestamps, path in ((False, b"/evidence "), (True, b"/evidence?timestamps=true ")):
+                        with self.assertRaises(Unanswered):
+                            await c.evidence("a" * 26, timestamps=timestamps)
+                        self.assertIn(path, wire.requests[-1])
 
     async def test_time_is_bounded_as_a_whole(self) -> None:
         async def drip(request: bytes, writer: asyncio.StreamWriter) -> None:

@@ -21,7 +21,10 @@ VECTORS = json.loads((SCHEMAS / "verification-vectors.json").read_bytes())
 RECORD_SCHEMA = json.loads((SCHEMAS / "integrity-v1.json").read_bytes())
 STATUS_AS_OF_SCHEMA = json.loads((SCHEMAS / "integrity-status-as-of-v1.json").read_bytes())
 STATUS_SCHEMA = json.loads((SCHEMAS / "integrity-status-v1.json").read_bytes())
-NAMES = ("signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion", "statusAsOf", "asOfStatus", "asOf", "asOfSequence")
+NAMES = (
+    "signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion", "statusAsOf", "asOfStatus", "asOf", "asOfSequence",
+    "time", "existedBefore", "timeAuthority", "witnessed",
+)
 
 
 def vector(name: str) -> dict[str, Any]:
@@ -46,13 +49,14 @@ def trusted_of(v: dict[str, Any]) -> bytes:
 def options_of(v: dict[str, Any]) -> dict[str, Any]:
     return {
         "require_references": v["requireReferences"], "require_current": v["requireCurrent"], "require_inclusion": v["requireInclusion"],
-        "now": datetime.fromisoformat(v["now"]),
+        "require_timestamp": v["requireTimestamp"], "require_witnesses": v["requireWitnesses"],
+        "accept_stamped_before_revocation": v["acceptStampedBeforeRevocation"], "now": datetime.fromisoformat(v["now"]),
     }
 
 
 class Vectors(unittest.TestCase):
     def check(self, **schemas: Any) -> None:
-        self.assertGreater(len(VECTORS["vectors"]), 200)
+        self.assertGreater(len(VECTORS["vectors"]), 900)
         for v in VECTORS["vectors"]:
             with self.subTest(v["name"]):
                 try:
@@ -79,7 +83,9 @@ class Vectors(unittest.TestCase):
                     path.write_bytes(content)
                 arguments = [str(path) for path in (files if document is not None else files[:2])]
                 arguments += ["--require-references"] * v["requireReferences"] + ["--require-current"] * v["requireCurrent"]
-                arguments += ["--require-inclusion"] * v["requireInclusion"]
+                arguments += ["--require-inclusion"] * v["requireInclusion"] + ["--require-timestamp"] * v["requireTimestamp"]
+                arguments += [f"--require-witnesses={v['requireWitnesses']}"] * (v["requireWitnesses"] > 0)
+                arguments += ["--accept-stamped-before-revocation"] * v["acceptStampedBeforeRevocation"]
                 with self.subTest(v["name"]), contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
                     code = main([*arguments, "--json"], now=options_of(v)["now"])
                     self.assertEqual(code, v["expect"]["exitCode"])
