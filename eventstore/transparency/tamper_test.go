@@ -155,7 +155,7 @@ func TestFalseProof(t *testing.T) {
 }
 
 // saved is a backup of the log's tables; the events of the ledger go on.
-var saved = []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_keys"}
+var saved = []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_keys", "log_timestamps"}
 
 func backUp(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
@@ -259,7 +259,7 @@ func TestRestoredBeforeSigned(t *testing.T) {
 	register(t, l, o, 0, 3)
 	_, err := log.integrate(ctx)
 	check(t, err)
-	settled, err := log.settled(ctx)
+	settled, err := log.settled(ctx, signer)
 	check(t, err)
 	restore(t, l, pool)
 	if err := log.sign(ctx, signer, settled); !errors.Is(err, ErrRestored) {
