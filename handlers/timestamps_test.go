@@ -19,14 +19,18 @@ import (
 
 const timestamps = "/api/public/log/timestamps"
 
-// trusting pins a key of the log and authorities beside the service's keys.
-func (s *service) trusting(signer *transparency.Signer, authorities ...*stamptest.Authority) *evidence.TrustedKeys {
+// trusting pins keys of the log and authorities beside the service's keys.
+func (s *service) trusting(signers []*transparency.Signer, authorities ...*stamptest.Authority) *evidence.TrustedKeys {
 	s.t.Helper()
-	key, err := evidence.ParseLogKey(signer.VerifierKey)
-	check(s.t, err)
-	trusted, err := s.Trusted.AddLogKey(key)
-	check(s.t, err)
+	trusted := s.Trusted
+	for _, signer := range signers {
+		key, err := evidence.ParseLogKey(signer.VerifierKey)
+		check(s.t, err)
+		trusted, err = trusted.AddLogKey(key)
+		check(s.t, err)
+	}
 	for _, a := range authorities {
+		var err error
 		trusted, err = trusted.PutAuthority(a.Pinned())
 		check(s.t, err)
 	}
@@ -77,13 +81,13 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	if raw, e := s.stamped(id, ""); e.Inclusion != nil || e.Timestamps != nil {
 		t.Errorf("before the tree was begun: %s", raw)
 	}
-	signer := s.integrate(alpha)
+	signers := []*transparency.Signer{s.integrate(alpha)}
 	newer := s.registered("b", 1, "two")
 	if raw, e := s.stamped(newer, ""); e.Inclusion != nil || e.Timestamps != nil {
 		t.Errorf("before the tree has taken it up: %s", raw)
 	}
 
-	trusted := s.trusting(signer, alpha, beta)
+	trusted := s.trusting(signers, alpha, beta)
 	s.hold()
 	raw, e := s.stamped(id, "")
 	f := existed(t, raw, trusted, evidence.Options{Now: s.Now(), RequireCurrent: true, RequireInclusion: true}, alpha)
@@ -100,6 +104,16 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	at := bytes.Index(raw, []byte(`,"timestamps":`))
 	if got := string(raw[:at]) + "}\n"; got != string(without) {
 		t.Errorf("but for its timestamps it is\n%s\nand must be\n%s", got, without)
+	}
+	// The published file pins them too, for who trusts the channel, and the console's download holds them.
+	keys := *s.keys.Load()
+	keys.Trusted = trusted
+	s.keys.Store(&keys)
+	published, err := evidence.ParseTrustedKeys(s.public("/.well-known/integrity-trusted-keys.json").body)
+	check(t, err)
+	existed(t, raw, published, evidence.Options{Now: s.Now()}, alpha)
+	if len(published.Authorities()) != 2 || len(published.LogKeys()) != 1 {
+		t.Errorf("the published file has %d authorities", len(published.Authorities()))
 	}
 	history, _ := s.stamped(id, "&at="+sequence)
 	if f := existed(t, history, trusted, evidence.Options{Now: s.Now()}, alpha); f.StatusAsOf != evidence.Valid {
@@ -126,12 +140,12 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	}
 
 	// A tree that no authority has stamped holds the newer record; then another authority stamps it.
-	s.integrate()
+	signers = append(signers, s.integrate())
 	if raw, e := s.stamped(newer, ""); e.Inclusion == nil || e.Timestamps != nil {
 		t.Errorf("newer than the last token: %s", raw)
 	}
 	s.registered("c", 1, "three")
-	trusted = s.trusting(s.integrate(beta), beta)
+	trusted = s.trusting(append(signers, s.integrate(beta)), beta)
 	raw, _ = s.stamped(newer, "")
 	if f := existed(t, raw, trusted, evidence.Options{Now: s.Now()}, beta); *f.TimeAuthority != "beta" {
 		t.Errorf("the newer record: %+v", f)
@@ -290,7 +304,7 @@ func TestAMinuteSharesAToken(t *testing.T) {
 			ids = append(ids, result.(map[string]any)["data"].(map[string]any)["publicId"].(string))
 		}
 	}
-	trusted, shared := s.trusting(s.integrate(), alpha), ""
+	trusted, shared := s.trusting([]*transparency.Signer{s.integrate()}, alpha), ""
 	s.integrate(alpha)
 	for i, id := range ids {
 		raw, e := s.stamped(id, "")
