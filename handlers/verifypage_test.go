@@ -122,6 +122,7 @@ func TestTokensInNode(t *testing.T) {
 
 // The scripts as they are served reach the published verdicts in a browser.
 func TestVectorsInTheBrowser(t *testing.T) {
+	t.Parallel()
 	text, want := vectorFile(t)
 	w := openSite(t)
 	p := w.tab()
@@ -213,6 +214,7 @@ func says(t *testing.T, text string, parts ...string) {
 // A person verifies saved evidence and a document in both languages: every finding
 // apart, nothing sent, the source of the keys said.
 func TestVerifyingInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.records()
 	saved := func(name, path string) string { return file(t, name, string(w.get(path).is200().body)) }
@@ -225,7 +227,6 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	_, id := w.certificate("work", "the work", "title")
 	certificate := saved("certificate.json", "/api/v1/certificates/"+id+"/download")
 	document, work := file(t, "the-name.pdf", "current"), file(t, "work.txt", "the work")
-	axe := axeScript(t)
 	for _, c := range []struct {
 		prefix, scheme                            string
 		yours, notIndependent                     string
@@ -263,19 +264,15 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		if strings.Contains(text, c.notIndependent) || strings.Contains(text, c.differs) {
 			t.Errorf("a valid receipt under the person's own keys: %s", text)
 		}
-		p.accessible(axe, c.scheme)
+		p.accessible(c.scheme)
 		p.shot("verify-valid" + c.prefix)
-		p.window(320, 640)
-		if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
-			t.Errorf("the findings are %d pixels wide", width)
-		}
-		p.window(1280, 900)
+		p.Fits("the findings")
 		p.give("#document", file(t, "other.pdf", "other"))
 		says(t, p.found(), c.valid, c.differs)
 		p.give("#receipt", revoked)
 		p.offline(true)
 		says(t, p.found(), c.valid, c.revokedAt, c.differs)
-		p.accessible(axe, c.scheme)
+		p.accessible(c.scheme)
 		p.shot("verify-revoked" + c.prefix)
 		p.give("#receipt", historical)
 		says(t, p.found(), c.valid, c.earlier)
@@ -326,6 +323,7 @@ func (p *tab) notice(text string) {
 
 // Where the browser has no Ed25519 the page says so and verifies nothing.
 func TestVerifyingNeedsEd25519(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	p := w.tab()
 	call(p, page.Enable, page.EnableParams{})
@@ -341,6 +339,7 @@ func TestVerifyingNeedsEd25519(t *testing.T) {
 // What is chosen anew takes the findings of what was chosen before away, and a
 // document that is too large is not read.
 func TestFindingsAreOfWhatIsChosen(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	w.holdsHashing()
 	id := w.registered("a", 1, "one")
@@ -407,7 +406,6 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 		t.Errorf("a token that was not read is valid: %s", found)
 	}
 	w.use(whole)
-	axe := axeScript(t)
 	for _, c := range []struct{ prefix, scheme, existed, notRegistered, witnesses, untrusted, chosen string }{
 		{"", "light", "Existía antes de 2026-11-19T09:31:00Z, según Alpha", "No es la hora en que se registró", "2 de 3 testigos de confianza",
 			"La clave de firma fue revocada", "Usted ha elegido aceptarlo"},
@@ -424,7 +422,7 @@ func TestVerifyingTimeInTheBrowser(t *testing.T) {
 		p.give("#keys", pinned)
 		p.give("#receipt", stamped)
 		says(t, p.found(), c.existed, c.notRegistered)
-		p.accessible(axe, c.scheme)
+		p.accessible(c.scheme)
 		p.shot("verify-stamped" + c.prefix)
 		p.give("#receipt", witnessed)
 		says(t, p.found(), c.witnesses)
