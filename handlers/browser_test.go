@@ -178,6 +178,52 @@ func (p *tab) shot(name string) {
 
 func (p *tab) state() string { return p.State() }
 
+// on waits for a page of the console.
+func (p *tab) on(name string) {
+	p.T.Helper()
+	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
+}
+
+// looks requires that axe finds no fault with the page, in either scheme, and that it needs no scrolling sideways.
+func (p *tab) looks(name string) {
+	p.T.Helper()
+	p.accessible("light")
+	p.contrast("dark")
+	p.shot(name)
+	p.Fits(name)
+}
+
+// accessible fails on every violation of WCAG 2.2 AA that axe finds.
+func (p *tab) accessible(scheme string) {
+	p.T.Helper()
+	p.violates(scheme, `["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]`)
+}
+
+// contrast fails where text is too faint, which is what alone can differ between the schemes of a page.
+func (p *tab) contrast(scheme string) {
+	p.T.Helper()
+	p.violates(scheme, `["color-contrast"]`)
+}
+
+// violates fails on what axe finds by some of its rules. Without npm it finds nothing.
+func (p *tab) violates(scheme, rules string) {
+	p.T.Helper()
+	p.scheme(scheme)
+	if eval[bool](p, `typeof axe === "undefined"`) {
+		directory, ok := packages(p.site.t, "accessibility")
+		if !ok {
+			return
+		}
+		text, err := os.ReadFile(filepath.Join(directory, "node_modules/axe-core/axe.min.js"))
+		check(p.site.t, err)
+		p.do(chromedp.Evaluate[chromedp.Void](string(text)))
+	}
+	for _, violation := range eval[[]string](p, `axe.run(document, {resultTypes: ["violations"], runOnly: `+rules+`}).then(found =>
+		found.violations.map(v => v.impact + " " + v.id + ": " + v.help + "\n" + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`, chromedp.EvalAwaitPromise) {
+		p.T.Errorf("accessibility, %s: %s", scheme, violation)
+	}
+}
+
 // result waits for a panel and returns its text.
 func (p *tab) result(name string) string {
 	p.T.Helper()

@@ -30,9 +30,9 @@ func (w *site) certificates() map[string]string {
 // Every outcome keeps file, signature and validity apart in both languages, with a text of its own that is about a
 // certificate, and without fault for anybody who uses assistive technology.
 func TestCertificatesInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.certificates()
-	axe := axeScript(t)
 	for prefix, table := range map[string][]shows{
 		"": {
 			{"valid", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo", []string{"Ningún archivo comparado", "Válido: ni reemplazado ni revocado"}},
@@ -64,7 +64,7 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 				p.choose(file(t, "report.pdf", want.file))
 			}
 			p.shows(want)
-			p.accessible(axe, map[string]string{"": "light", "/en": "dark"}[prefix])
+			p.accessible(map[string]string{"": "light", "/en": "dark"}[prefix])
 			p.shot("certificate-" + want.result + "-" + want.record + prefix)
 		}
 		if len(p.Foreign()) > 0 {
@@ -75,6 +75,7 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 
 // Each file is compared anew: the page shows the validity of that moment.
 func TestEveryComparisonWithACertificateIsFresh(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	v, id := w.certificate("Title", "one")
 	p := w.tab()
@@ -94,6 +95,7 @@ func TestEveryComparisonWithACertificateIsFresh(t *testing.T) {
 
 // What is no answer about this certificate is neither a match nor a mismatch, and can be tried again.
 func TestUnableToCheckACertificate(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	_, id := w.certificate("Title", "one")
 	_, other := w.certificate("Other", "one")
@@ -146,6 +148,7 @@ func TestUnableToCheckACertificate(t *testing.T) {
 
 // Without JavaScript the page shows the validity and compares a pasted hash, whose answer is never that of a file.
 func TestCertificateWithoutJavaScript(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.certificates()
 	p := w.tab()
@@ -169,6 +172,7 @@ func TestCertificateWithoutJavaScript(t *testing.T) {
 
 // A file is compared by the keyboard alone.
 func TestCertificateByKeyboard(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	_, id := w.certificate("Title", "one")
 	p := w.tab()

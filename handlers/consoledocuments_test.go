@@ -252,6 +252,7 @@ func TestSessionEndsDuringUpload(t *testing.T) {
 
 // Every detector has a name in the report, in both languages.
 func TestDetectorsAreNamed(t *testing.T) {
+	t.Parallel()
 	s := openConsole(t)
 	p := s.signedIn(s.org.Email)
 	version := p.uploads("/console/documents/uploads", body{"title": "x"}, "x").goesOn()

@@ -31,103 +31,93 @@ func (p *tab) signsIn(prefix string) {
 	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page=""]`)))
 }
 
-// A person takes a document from its file to a certificate that is revoked, in both languages. Another file than the
-// version's never leaves the browser, and no page has a fault that axe finds or needs scrolling sideways.
+// A person takes a document from its file to a certificate that is revoked. Another file than the version's
+// never leaves the browser, and no page has a fault that axe finds or needs scrolling sideways.
 func TestDocumentsInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w := openDocuments(t)
-	axe := axeScript(t)
-	for prefix, scheme := range map[string]string{"": "light", "/en": "dark"} {
-		p := w.tab()
-		on := func(name string) {
-			t.Helper()
-			p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="` + name + `"]`)))
-		}
-		looks := func(name string) {
-			t.Helper()
-			p.looks(axe, scheme, name, prefix)
-		}
-		p.signsIn(prefix)
-		content := "the file of " + prefix + "\u202e" // which a detector finds
-		p.open(prefix + "/console/documents")
-		looks("documents")
-		p.click(`a[href$="/documents/new"]`)
-		on("document-new")
-		p.until(`!document.querySelector("#upload .actions button").disabled`)
-		p.do(chromedp.SendKeys(chromedp.CSS("#title"), "<b>Ñandú"))
-		p.click("#upload .actions button") // without a file
-		p.do(chromedp.WaitVisible(chromedp.CSS("#file-error")))
-		looks("document-new")
-		p.choose(file(t, "a.txt", content))
-		p.click("#upload .actions button")
-		on("document")
-		looks("document")
-		p.open(prefix + "/console/documents")
-		looks("documents-one")
-		p.click(`tbody a`)
-		on("document")
-		p.click(`a[href$="/review"]`)
-		on("document-review")
-		p.until(`!document.querySelector("#review .actions button").disabled`)
-		w.quiet()
-		p.choose(file(t, "b.txt", content+" "))
-		p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="other"]`)))
-		p.click("#outcome-accepted")
-		p.do(chromedp.SendKeys(chromedp.CSS("#statement"), "Leído."))
-		p.click("#consent")
-		p.click("#review .actions button")
-		looks("document-review")
-		if requests, sent := w.received(); len(requests) > 0 || bytes.Contains(sent, []byte("the file of")) {
-			t.Errorf("another file than the version's has left the browser: %v", requests)
-		}
-		p.choose(file(t, "a.txt", content))
-		p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="same"]`)))
-		p.click("#review .actions button")
-		on("document")
-		p.click(`a[href$="/approve"]`)
-		on("document-approve")
-		looks("document-approve")
-		p.do(chromedp.SendKeys(chromedp.CSS("#statement"), "Aprobado."))
-		p.click("#consent")
-		p.click("#approve .actions button")
-		on("document")
-		p.click(`a[href$="/certify"]`)
-		on("document-certify")
-		shown := func(name string) bool {
-			return eval[bool](p, `document.querySelector("[data-public='`+name+`']").checkVisibility()`)
-		}
-		if shown("title") || shown("organization") {
-			t.Error("words are shown as public that nobody has ticked")
-		}
-		p.click("#title-public")
-		if !shown("title") || shown("organization") {
-			t.Error("what is ticked is not what is shown as public")
-		}
-		p.click("#consent")
-		looks("document-certify")
-		p.click("#certify .actions button")
-		on("document")
-		looks("document-certified")
-		page := eval[string](p, `location.pathname`)
-		p.click(`a[href*="/certificates/"]:not(.button)`)
-		p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-kind="certificate"]`)))
-		if text := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(text, "<b>Ñandú") {
-			t.Errorf("the public page: %s", text)
-		}
-		p.open(page)
-		on("document")
-		p.click(`a[href$="/revoke"]`)
-		on("document-revoke")
-		looks("document-revoke")
-		p.do(chromedp.SendKeys(chromedp.CSS("#reason"), "Otro archivo."))
-		p.click("#revoke .actions button")
-		p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="document"] .state[data-state="revoked"]`)))
-		looks("document-revoked")
-		p.click(`a[href$="/new"]`)
-		on("document-version")
-		looks("document-version")
-		if complaints, foreign := p.Complaints(), p.Foreign(); len(complaints) > 0 || len(foreign) > 0 {
-			t.Errorf("in the console: %v; requests for %v", complaints, foreign)
-		}
+	p := w.tab()
+	p.signsIn("")
+	content := "the file of the version\u202e" // which a detector finds
+	p.open("/console/documents")
+	p.looks("console-documents")
+	p.click(`a[href$="/documents/new"]`)
+	p.on("document-new")
+	p.until(`!document.querySelector("#upload .actions button").disabled`)
+	p.do(chromedp.SendKeys(chromedp.CSS("#title"), "<b>Ñandú"))
+	p.click("#upload .actions button") // without a file
+	p.do(chromedp.WaitVisible(chromedp.CSS("#file-error")))
+	p.looks("console-document-new")
+	p.choose(file(t, "a.txt", content))
+	p.click("#upload .actions button")
+	p.on("document")
+	p.looks("console-document")
+	p.open("/console/documents")
+	p.looks("console-documents-one")
+	p.click(`tbody a`)
+	p.on("document")
+	p.click(`a[href$="/review"]`)
+	p.on("document-review")
+	p.until(`!document.querySelector("#review .actions button").disabled`)
+	w.quiet()
+	p.choose(file(t, "b.txt", content+" "))
+	p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="other"]`)))
+	p.click("#outcome-accepted")
+	p.do(chromedp.SendKeys(chromedp.CSS("#statement"), "Leído."))
+	p.click("#consent")
+	p.click("#review .actions button")
+	p.looks("console-document-review")
+	if requests, sent := w.received(); len(requests) > 0 || bytes.Contains(sent, []byte("the file of")) {
+		t.Errorf("another file than the version's has left the browser: %v", requests)
+	}
+	p.choose(file(t, "a.txt", content))
+	p.do(chromedp.WaitVisible(chromedp.CSS(`[data-said="same"]`)))
+	p.click("#review .actions button")
+	p.on("document")
+	p.click(`a[href$="/approve"]`)
+	p.on("document-approve")
+	p.looks("console-document-approve")
+	p.do(chromedp.SendKeys(chromedp.CSS("#statement"), "Aprobado."))
+	p.click("#consent")
+	p.click("#approve .actions button")
+	p.on("document")
+	p.click(`a[href$="/certify"]`)
+	p.on("document-certify")
+	shown := func(name string) bool {
+		return eval[bool](p, `document.querySelector("[data-public='`+name+`']").checkVisibility()`)
+	}
+	if shown("title") || shown("organization") {
+		t.Error("words are shown as public that nobody has ticked")
+	}
+	p.click("#title-public")
+	if !shown("title") || shown("organization") {
+		t.Error("what is ticked is not what is shown as public")
+	}
+	p.click("#consent")
+	p.looks("console-document-certify")
+	p.click("#certify .actions button")
+	p.on("document")
+	p.looks("console-document-certified")
+	page := eval[string](p, `location.pathname`)
+	p.click(`a[href*="/certificates/"]:not(.button)`)
+	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-kind="certificate"]`)))
+	if text := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(text, "<b>Ñandú") {
+		t.Errorf("the public page: %s", text)
+	}
+	p.open(page)
+	p.on("document")
+	p.click(`a[href$="/revoke"]`)
+	p.on("document-revoke")
+	p.looks("console-document-revoke")
+	p.do(chromedp.SendKeys(chromedp.CSS("#reason"), "Otro archivo."))
+	p.click("#revoke .actions button")
+	p.do(chromedp.WaitVisible(chromedp.CSS(`main[data-page="document"] .state[data-state="revoked"]`)))
+	p.looks("console-document-revoked")
+	p.click(`a[href$="/new"]`)
+	p.on("document-version")
+	p.looks("console-document-version")
+	if complaints, foreign := p.Complaints(), p.Foreign(); len(complaints) > 0 || len(foreign) > 0 {
+		t.Errorf("in the console: %v; requests for %v", complaints, foreign)
 	}
 	w.Audit(t)
 }
@@ -153,6 +143,7 @@ func (w *site) posted(serve http.Handler, act func(rw http.ResponseWriter, r *ht
 // What is refused is said in words beside the form, and what was typed stays. An upload whose answer was lost is registered
 // once, and one that is cancelled not at all.
 func TestUploadsRefusedInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w := openDocuments(t)
 	serve := *w.handler.Load()
 	full := w.config
@@ -211,6 +202,7 @@ func TestUploadsRefusedInTheBrowser(t *testing.T) {
 
 // A manifest is the one that was registered whatever its spelling: what counts is what it says.
 func TestManifestReviewInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w := openDocuments(t)
 	manifest := map[string]any{"version": 1, "kind": domain.ManifestKind, "algorithm": "SHA-256", "files": []any{map[string]any{"size": 1, "path": "a/ñ.txt", "sha256": hash("x")}}}
 	v := w.post(certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest}).is(http.StatusCreated)["version"].(map[string]any)

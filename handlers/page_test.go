@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -67,9 +65,9 @@ func (p *tab) shows(want shows) {
 // Every result of the specification has an explanation of its own in both
 // languages, and none has a serious fault for assistive technology.
 func TestResultsInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.records()
-	axe := axeScript(t)
 	for prefix, table := range map[string][]shows{
 		"": {
 			{"current", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo", []string{"Ningún archivo comparado"}},
@@ -104,7 +102,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 				p.choose(file(t, "contract.pdf", want.file))
 			}
 			p.shows(want)
-			p.accessible(axe, map[string]string{"": "light", "/en": "dark"}[prefix])
+			p.accessible(map[string]string{"": "light", "/en": "dark"}[prefix])
 			p.shot(want.result + "-" + want.record + prefix)
 		}
 		if len(p.Foreign()) > 0 {
@@ -113,35 +111,9 @@ func TestResultsInTheBrowser(t *testing.T) {
 	}
 }
 
-// axeScript is the accessibility checker, or empty without npm.
-func axeScript(t *testing.T) string {
-	t.Helper()
-	directory, ok := packages(t, "accessibility")
-	if !ok {
-		return ""
-	}
-	text, err := os.ReadFile(filepath.Join(directory, "node_modules/axe-core/axe.min.js"))
-	check(t, err)
-	return string(text)
-}
-
-// accessible fails on every violation of WCAG 2.2 AA that axe finds. An empty axe finds nothing.
-func (p *tab) accessible(axe, scheme string) {
-	p.T.Helper()
-	if axe == "" {
-		return
-	}
-	const found = `axe.run(document, {resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(found =>
-		found.violations.map(v => v.impact + " " + v.id + ": " + v.help + "\n" + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`
-	p.scheme(scheme)
-	p.do(chromedp.Evaluate[chromedp.Void](axe))
-	for _, violation := range eval[[]string](p, found, chromedp.EvalAwaitPromise) {
-		p.T.Errorf("accessibility, %s: %s", scheme, violation)
-	}
-}
-
 // What hinders an answer is never a mismatch, and can be tried again.
 func TestUnableToCheck(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	id := w.registered("a", 1, "one")
 	working := w.http.Config.Handler
@@ -200,6 +172,7 @@ func (p *tab) offline(is bool) { p.site.cut.Store(is) }
 
 // A page shows the state of the moment in which a file is chosen, not of that in which it was opened.
 func TestEveryComparisonIsFresh(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	id := w.registered("a", 1, "one")
 	p := w.tab()
@@ -220,6 +193,7 @@ func TestEveryComparisonIsFresh(t *testing.T) {
 
 // The hash leaves, and nothing of the file.
 func TestNoByteOfTheFileLeaves(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	content := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
 	record := w.registered("a", 1, content)
@@ -260,6 +234,7 @@ func (w *site) leavesHashAlone(path, asked, content string) {
 
 // A link cannot make a page show a result.
 func TestPageIgnoresTheQuery(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	id := w.registered("a", 1, "one")
 	p := w.tab()
@@ -274,6 +249,7 @@ func TestPageIgnoresTheQuery(t *testing.T) {
 
 // Without JavaScript the page shows the state, says why a file needs it, and compares a pasted hash.
 func TestWithoutJavaScript(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.records()
 	p := w.tab()
@@ -302,6 +278,7 @@ func (p *tab) paste(text string) {
 
 // A pasted hash has a look of its own, and no panel of a file.
 func TestPastedHash(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.records()
 	p := w.tab()

@@ -32,6 +32,7 @@ import (
 const maxGrowth = web.MaxFile / 2
 
 // The largest file is hashed in pieces, and right; one byte more is refused before anything is read.
+// Not beside other tests: their renderers would count.
 func TestLargestFile(t *testing.T) {
 	w := openSite(t)
 	largest := sparse(t, web.MaxFile)
@@ -90,6 +91,7 @@ func (w *site) holdsHashing() {
 
 // Cancelled in the middle: nothing is asked, and the next file is compared as if nothing had been.
 func TestCancelledFile(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	w.holdsHashing()
 	id := w.registered("a", 1, "one")
@@ -154,6 +156,7 @@ func (p *tab) renderers() map[int64]int64 {
 
 // An empty file is a file like any other.
 func TestEmptyFile(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	id := w.registered("a", 1, "")
 	p := w.tab()
@@ -166,6 +169,7 @@ func TestEmptyFile(t *testing.T) {
 
 // What is no single readable file is refused, and nothing is asked.
 func TestWhatIsNoFile(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	p := w.tab()
 	p.open("/en/integrity/" + w.registered("a", 1, "one"))
@@ -226,6 +230,7 @@ func (p *tab) chooseByKey(path string) {
 
 // Everything works by the keyboard alone, and the focus can be seen.
 func TestKeyboardOnly(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	w.holdsHashing()
 	id := w.registered("a", 1, "one")

@@ -24,6 +24,7 @@ func (p *tab) loaded(sum string) {
 
 // What is shown is of the file that came last, however late answers arrive, and whatever was being hashed.
 func TestTheLastFileCounts(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	id := w.registered("a", 1, "one")
 	held := make(chan struct{})
@@ -64,6 +65,7 @@ func TestTheLastFileCounts(t *testing.T) {
 
 // A browser that cannot hash says so, asks nothing, and can later.
 func TestWithoutAWorker(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	id := w.registered("a", 1, "one")
 	for name, broken := range map[string]func(rw http.ResponseWriter, r *http.Request, next http.Handler){
@@ -116,6 +118,7 @@ func (w withoutWASM) WriteHeader(status int) {
 
 // A page out of the browser's memory is asked for again: its answer is old.
 func TestPageFromMemory(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	p := w.tab()
 	p.open("/en/integrity/" + w.registered("a", 1, "one"))
@@ -129,6 +132,7 @@ func TestPageFromMemory(t *testing.T) {
 // Nothing needs scrolling sideways at 320 CSS pixels (WCAG 2.2, 1.4.10), and a
 // name from right to left does not turn round what follows it.
 func TestNarrowPages(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.records()
 	p := w.tab()

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,7 +24,9 @@ const verifierScripts = "web/assets"
 
 // verifierFiles are the scripts that the verifier of the page is made of.
 func verifierFiles() []string {
-	return []string{"verifier.js", "strictjson.js", "transparency.js", "bytes.js"}
+	return []string{
+		"verifier.js", "envelope.js", "forms.js", "trust.js", "strictjson.js", "transparency.js", "timestamps.js", "asn1.js", "ed25519.js", "bytes.js",
+	}
 }
 
 // verdict is what a verifier finds in a vector.
@@ -108,13 +111,22 @@ func TestVerifierInNode(t *testing.T) {
 	runTests(t, verifierModules(t), "web/testdata/verifier.test.js", "")
 }
 
+// A token is refused whatever byte of it is changed, and is never valid where it could not be checked.
+func TestTokensInNode(t *testing.T) {
+	needsNPM(t, "tokens in Node.js")
+	text, _ := vectorFile(t)
+	directory := verifierModules(t)
+	check(t, os.WriteFile(filepath.Join(directory, "vectors.json"), text, 0o600))
+	runTests(t, directory, "web/testdata/timestamps.test.js", "")
+}
+
 // The scripts as they are served reach the published verdicts in a browser.
 func TestVectorsInTheBrowser(t *testing.T) {
+	t.Parallel()
 	text, want := vectorFile(t)
 	w := openSite(t)
 	p := w.tab()
-	p.open("/en" + web.VerifyPath)
-	p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
+	p.openVerify("/en")
 	script := regexp.MustCompile(`/assets/verify\.[0-9a-f]+\.js`).FindString(string(w.page(web.VerifyPath).body))
 	verifier := regexp.MustCompile(`\./(verifier\.[0-9a-f]+\.js)`).FindSubmatch(w.page(script).body)
 	runner, err := os.ReadFile("web/testdata/vectors.js")
@@ -135,15 +147,19 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 	for _, found := range regexp.MustCompile(`data-word="((?:reason|note|part)-[^"]+)"`).FindAllStringSubmatch(string(s.page("/en"+web.VerifyPath).body), -1) {
 		said[found[1]] = true
 	}
-	coded := map[string]bool{"note-was-current": true, "note-was-superseded": true} // made of the status
+	coded := map[string]bool{ // made of the status, and of the kind of key
+		"note-was-current": true, "note-was-superseded": true,
+		"reason-log-key": true, "reason-log-key-signs": true, "reason-witness-key": true, "reason-witness-key-signs": true,
+	}
 	for _, name := range verifierFiles() {
 		text, err := os.ReadFile(filepath.Join(verifierScripts, name))
 		check(t, err)
-		for kind, pattern := range map[string]string{
-			"reason-": `(?:Refusal\(|\.fail\("[a-z]+", |\["(?:invalid|untrusted)", |[^.]fail\()"([a-z0-9-]+)"`, "note-": `note\("([a-z-]+)"`, "part-": `(?:fail|attempt)\("([a-z]+)", `,
+		for _, c := range []struct{ kind, pattern string }{
+			{"reason-", `(?:Refusal\(|Untrusted\(|\.fail\("[a-z]+", |\["(?:invalid|untrusted)", |[^.]fail\(|refuse\("[a-z]+", )"([a-z0-9-]+)"`},
+			{"reason-", `"(token-[a-z]+)"(?:\);|,\n| : )`}, {"note-", `note\("([a-z-]+)"`}, {"part-", `(?:fail|failed|attempt)\("([a-z]+)", `},
 		} {
-			for _, found := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
-				coded[kind+string(found[1])] = true
+			for _, found := range regexp.MustCompile(c.pattern).FindAllSubmatch(text, -1) {
+				coded[c.kind+string(found[1])] = true
 			}
 		}
 	}
@@ -157,6 +173,14 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 			t.Errorf("nothing answers %s", name)
 		}
 	}
+}
+
+// openVerify opens the page in a language, and waits for what it loads to work without a connection.
+func (p *tab) openVerify(prefix string) {
+	p.T.Helper()
+	p.open(prefix + web.VerifyPath)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
+	p.until(`performance.getEntriesByType("resource").some(({ name }) => name.includes("/asn1."))`)
 }
 
 // give gives a field of the page a file, and waits until the page has heard of it.
@@ -190,6 +214,7 @@ func says(t *testing.T, text string, parts ...string) {
 // A person verifies saved evidence and a document in both languages: every finding
 // apart, nothing sent, the source of the keys said.
 func TestVerifyingInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	ids := w.records()
 	saved := func(name, path string) string { return file(t, name, string(w.get(path).is200().body)) }
@@ -202,7 +227,6 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	_, id := w.certificate("work", "the work", "title")
 	certificate := saved("certificate.json", "/api/v1/certificates/"+id+"/download")
 	document, work := file(t, "the-name.pdf", "current"), file(t, "work.txt", "the work")
-	axe := axeScript(t)
 	for _, c := range []struct {
 		prefix, scheme                            string
 		yours, notIndependent                     string
@@ -225,8 +249,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		},
 	} {
 		p := w.tab()
-		p.open(c.prefix + web.VerifyPath)
-		p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
+		p.openVerify(c.prefix)
 		says(t, eval[string](p, `document.querySelector("main").innerText`), append(append(evidence.Limits(c.language, ""), evidence.CertificateLimits(c.language, "")...),
 			evidence.LimitsTitle(c.language), evidence.CertificateLimitsTitle(c.language))...)
 		w.quiet()
@@ -241,19 +264,15 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		if strings.Contains(text, c.notIndependent) || strings.Contains(text, c.differs) {
 			t.Errorf("a valid receipt under the person's own keys: %s", text)
 		}
-		p.accessible(axe, c.scheme)
+		p.accessible(c.scheme)
 		p.shot("verify-valid" + c.prefix)
-		p.window(320, 640)
-		if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
-			t.Errorf("the findings are %d pixels wide", width)
-		}
-		p.window(1280, 900)
+		p.Fits("the findings")
 		p.give("#document", file(t, "other.pdf", "other"))
 		says(t, p.found(), c.valid, c.differs)
 		p.give("#receipt", revoked)
 		p.offline(true)
 		says(t, p.found(), c.valid, c.revokedAt, c.differs)
-		p.accessible(axe, c.scheme)
+		p.accessible(c.scheme)
 		p.shot("verify-revoked" + c.prefix)
 		p.give("#receipt", historical)
 		says(t, p.found(), c.valid, c.earlier)
@@ -304,6 +323,7 @@ func (p *tab) notice(text string) {
 
 // Where the browser has no Ed25519 the page says so and verifies nothing.
 func TestVerifyingNeedsEd25519(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	p := w.tab()
 	call(p, page.Enable, page.EnableParams{})
@@ -319,12 +339,12 @@ func TestVerifyingNeedsEd25519(t *testing.T) {
 // What is chosen anew takes the findings of what was chosen before away, and a
 // document that is too large is not read.
 func TestFindingsAreOfWhatIsChosen(t *testing.T) {
+	t.Parallel()
 	w := openSite(t)
 	w.holdsHashing()
 	id := w.registered("a", 1, "one")
 	p := w.tab()
-	p.open("/en" + web.VerifyPath)
-	p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
+	p.openVerify("/en")
 	p.give("#receipt", file(t, "receipt.json", string(w.public("/api/public/integrity/"+id+"/receipt").is200().body)))
 	p.give("#keys", file(t, "keys.json", string(w.public("/.well-known/integrity-trusted-keys.json").is200().body)))
 	says(t, p.found(), "Without an observation nothing is said", "No document was compared", "Not supplied")
@@ -346,4 +366,74 @@ func (a answer) is200() answer {
 		a.t.Fatalf("status %d: %s", a.status, a.body)
 	}
 	return a
+}
+
+// A person sees who says that a record existed before when, and how many trusted witnesses have seen the log, in both
+// languages. The tokens' reader is there without a connection; where it is not, no time is valid. A record under a
+// revoked key stands only for whoever chooses so.
+func TestVerifyingTimeInTheBrowser(t *testing.T) {
+	text, _ := vectorFile(t)
+	var vectors struct {
+		TrustedKeys map[string]string
+		Vectors     []struct{ Name, Receipt, TrustedKeys, Now string }
+	}
+	check(t, json.Unmarshal(text, &vectors))
+	now := ""
+	vector := func(name string) (receipt, keys string) {
+		i := slices.IndexFunc(vectors.Vectors, func(v struct{ Name, Receipt, TrustedKeys, Now string }) bool { return v.Name == name })
+		v := vectors.Vectors[i]
+		now = v.Now
+		return file(t, "receipt.json", v.Receipt), file(t, "keys.json", vectors.TrustedKeys[v.TrustedKeys])
+	}
+	stamped, pinned := vector("chain: through an intermediate")
+	witnessed, _ := vector("witnesses: two")
+	accepted, revoked := vector("revoked signing key: stamped before")
+	w := openSite(t)
+	whole := *w.handler.Load()
+	w.use(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/assets/asn1.") {
+			panic(http.ErrAbortHandler)
+		}
+		whole.ServeHTTP(rw, r)
+	}))
+	p := w.tab()
+	p.openVerify("/en")
+	p.give("#keys", pinned)
+	p.give("#receipt", stamped)
+	found := p.found()
+	says(t, found, "what reads them could not be loaded", "Not checked")
+	if strings.Contains(found, "Existed before") {
+		t.Errorf("a token that was not read is valid: %s", found)
+	}
+	w.use(whole)
+	for _, c := range []struct{ prefix, scheme, existed, notRegistered, witnesses, untrusted, chosen string }{
+		{"", "light", "Existía antes de 2026-11-19T09:31:00Z, según Alpha", "No es la hora en que se registró", "2 de 3 testigos de confianza",
+			"La clave de firma fue revocada", "Usted ha elegido aceptarlo"},
+		{"/en", "dark", "Existed before 2026-11-19T09:31:00Z, says Alpha", "That is not when it was registered", "2 of 3 trusted witnesses",
+			"The signing key has been revoked", "You chose to accept that"},
+	} {
+		p := w.tab()
+		call(p, page.Enable, page.EnableParams{})
+		call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+			Source: fmt.Sprintf(`Date = class extends Date { constructor(...at) { super(...(at.length ? at : [%q])); } }`, now),
+		})
+		p.openVerify(c.prefix)
+		p.offline(true)
+		p.give("#keys", pinned)
+		p.give("#receipt", stamped)
+		says(t, p.found(), c.existed, c.notRegistered)
+		p.accessible(c.scheme)
+		p.shot("verify-stamped" + c.prefix)
+		p.give("#receipt", witnessed)
+		says(t, p.found(), c.witnesses)
+		p.give("#keys", revoked)
+		p.give("#receipt", accepted)
+		says(t, p.found(), c.untrusted)
+		p.click("#accept")
+		says(t, p.found(), c.existed, c.chosen)
+		p.offline(false)
+		if strings.Contains(p.state(), "{") {
+			t.Errorf("a name was left out: %s", p.state())
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -41,14 +42,15 @@ func TestConsoleStory(t *testing.T) {
 		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine
 	}}.start(t, dataDir(t))
 	told := make(chan []string, 2)
-	t.Run("languages", func(t *testing.T) {
-		for name, prefix := range map[string]string{"es": "", "en": "/en"} {
+	var languages sync.WaitGroup
+	for name, prefix := range map[string]string{"es": "", "en": "/en"} {
+		languages.Go(func() { // not t.Parallel, which would wait until every test of the package has begun
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				told <- (&visit{t: t, service: s, mails: mails, name: name, prefix: prefix}).story()
 			})
-		}
-	})
+		})
+	}
+	languages.Wait()
 	s.stop()
 	close(told)
 	for secrets := range told {
@@ -76,10 +78,11 @@ func (v *visit) arrives() person {
 	return p
 }
 
-// on waits for a page of the console and keeps a picture of it.
+// on waits for a page of the console, which needs no scrolling sideways, and keeps a picture of it.
 func (p person) on(page string) {
 	p.T.Helper()
 	p.sees(`main[data-page="` + page + `"]`)
+	p.Fits(page + " " + p.name)
 	p.Shot("story-" + page + "-" + p.name)
 }
 

@@ -98,14 +98,17 @@ func (s *service) ensureLogKey() error {
 }
 
 // loadLogKey reads the log's key. Without one that the trusted keys name, this process leaves the tree to others, and says so;
-// nothing else depends on it.
+// nothing else depends on it. A revoked one signs nothing.
 func (s *service) loadLogKey() {
 	if !s.cfg.Transparency {
 		return
 	}
 	signer, err := s.cfg.LogSource().LogSigner(transparency.LogName(s.installed.Issuer), s.keys.Load().Trusted)
 	s.tree.signer.Store(signer)
-	if err != nil {
+	switch {
+	case errors.Is(err, evidence.ErrRevokedKey):
+		s.log.Error("NO CHECKPOINT IS SIGNED: rotate the key of the transparency log, and SIGHUP; registrations go on", "reason", err)
+	case err != nil:
 		s.log.Warn("this process does not work on the transparency log", "reason", err)
 	}
 }

@@ -270,6 +270,9 @@ func (k WitnessKey) Verify(text, cosignature []byte) (at time.Time, ok bool) {
 	return time.Unix(int64(seconds), 0), ed25519.Verify(k.raw[:], signed, cosignature[8:])
 }
 
+// KeyID is the thumbprint of the key (RFC 7638), by which a revocation names it.
+func (k LogKey) KeyID() string { return k.names().KeyID }
+
 // names are those of the key as a signing key has them, by which a revocation names it.
 func (k LogKey) names() KeyNames {
 	key, _ := NewPublicKey(k.raw[:]) // it has the length
@@ -313,7 +316,7 @@ func (t *TrustedKeys) checkLogKeys() error {
 	return nil
 }
 
-// checkWitnessKeys is checkLogKeys for the pinned witnesses. A revoked key is none, and neither is one of the log: it
+// checkWitnessKeys is checkLogKeys for the pinned witnesses. A revoked key is refused, and so is one of the log, which
 // would be a witness of itself.
 func (t *TrustedKeys) checkWitnessKeys() error {
 	seen := make(map[string]bool, len(t.witnesses))

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/elliptic"
-	"crypto/sha1" //nolint:gosec // the first version of an attribute, which names a certificate by it
+	"crypto/sha1"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
@@ -42,7 +42,7 @@ func (s stampBook) trusts(name string, trust *TrustedKeys) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.vectorBook.trust[name] = string(file)
+	s.trust[name] = string(file)
 }
 
 // export is the private export with a proof and timestamps, which change may change.
@@ -142,7 +142,7 @@ func (s stampBook) timestamps() {
 	changed("a hash more", Invalid, func(t *Timestamp) { t.Hashes = append(t.Hashes, t.Hashes[0]) })
 	changed("an altered hash", Invalid, func(t *Timestamp) { t.Hashes[0] = tweak(t.Hashes[0]) })
 	changed("the newer checkpoint in its place", Invalid, func(t *Timestamp) { t.Checkpoint = s.stamped(s.t, 6).Checkpoint })
-	changed("a checkpoint that is none", Invalid, func(t *Timestamp) { t.Checkpoint = "log\n5\n" })
+	changed("a text in the place of a checkpoint", Invalid, func(t *Timestamp) { t.Checkpoint = "log\n5\n" })
 	changed("a checkpoint by another key of the log than was stamped", Invalid, func(t *Timestamp) {
 		text := t.Checkpoint[:strings.Index(t.Checkpoint, "\n\n")+1]
 		t.Checkpoint = sign(s.t, text, s.retiredLog)
@@ -156,7 +156,7 @@ func (s stampBook) timestamps() {
 	changed("genTime another", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "2026-11-19T09:31:01Z" })
 	changed("genTime with a fraction of zero", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "2026-11-19T09:31:00.0Z" })
 	changed("genTime with an offset", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "2026-11-19T10:31:00+01:00" })
-	changed("genTime is none", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "" })
+	changed("genTime empty", Invalid, func(t *Timestamp) { t.Tokens[0].GenTime = "" })
 	changed("a token in base64url", Invalid, func(t *Timestamp) {
 		t.Tokens[0].Token = base64.RawURLEncoding.EncodeToString(decoded(s.t, t.Tokens[0].Token))
 	})
@@ -219,7 +219,7 @@ func (s stampBook) tokens() {
 	at("with an offset", "20261119103100+0100", goodGenTime, timed(Invalid))
 	at("without seconds", "202611190931Z", goodGenTime, timed(Invalid))
 	at("in local time", "20261119093100", goodGenTime, timed(Invalid))
-	at("of a day that is none", "20260231093100Z", "2026-03-03T09:31:00Z", timed(Invalid))
+	at("of a day that the month lacks", "20260231093100Z", "2026-03-03T09:31:00Z", timed(Invalid))
 	at("with a leap second", "20261119093060Z", goodGenTime, timed(Invalid))
 	at("as far ahead as it may be", "20261120120500Z", "2026-11-20T12:05:00Z", timed(Valid), before("2026-11-20T12:05:00Z", "Alpha"))
 	at("ahead of the verifier's clock", "20261120120500.000001Z", "2026-11-20T12:05:00.000001Z", timed(Invalid))
@@ -285,7 +285,7 @@ func (s stampBook) tokenForms() {
 	second := func(parts ...[]byte) []byte {
 		return attributeDER(oidSigningCertificateV2, tlv(tagSequence, tlv(tagSequence, tlv(tagSequence, parts...))))
 	}
-	sum1 := sha1.Sum(certificate) //nolint:gosec // as above
+	sum1 := sha1.Sum(certificate)
 	first := attributeDER(oidSigningCertificate, tlv(tagSequence, tlv(tagSequence, tlv(tagSequence, tlv(tagOctets, sum1[:])))))
 	for name, edit := range map[string][2]any{
 		"signing certificate of version 1":           {"signingCertificate", first},
@@ -371,7 +371,7 @@ func (s stampBook) tokenForms() {
 		octets := b[headOf(b):]
 		return tlv(tagContext0, tlv(0x24, octets))
 	}))
-	add(Invalid, "a certificate that is none", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, tlv(tagSequence, tlv(tagOctets))) }))
+	add(Invalid, "a certificate that cannot be read", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, tlv(tagSequence, tlv(tagOctets))) }))
 	add(Invalid, "an attribute certificate", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, tlv(tagContext1, tlv(tagOctets))) }))
 	add(Invalid, "its certificate twice", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, b) }))
 	add(Invalid, "nine certificates", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, bytes.Repeat(s.root.certificate.Raw, 8)) }))
@@ -629,11 +629,11 @@ func (s stampBook) impersonated(timestamps []Timestamp) []byte {
 
 // newMembers are trusted-keys files with members that a verifier may not know, and faults of the new ones.
 func (s stampBook) newMembers() {
-	file := s.vectorBook.trust[stampedKeys]
+	file := s.trust[stampedKeys]
 	key := string(marshal(s.t, s.signer.Key()))
 	only := func(more string) string { return `{"keys":[` + key + `],` + more + `}` }
 	with := func(name, file string, expect ...func(*vector)) {
-		s.vectorBook.trust["new members: "+name] = file
+		s.trust["new members: "+name] = file
 		s.add("trusted keys: new members: "+name, s.vectorBook.good, append(expect, trusting("new members: "+name))...)
 	}
 	refuses := func(v *vector) { v.Expect = expectation{ExitCode: 2} }
@@ -699,7 +699,7 @@ func (s stampBook) newMembers() {
 	authority("an authority without certificates", one("A"), refuses)
 	authority("an authority with a certificate twice", one("A", root, root), refuses)
 	authority("an authority with nine certificates", one("A", slices.Repeat([]string{root}, 9)...), refuses)
-	authority("an authority whose certificate is none", one("A", base64.StdEncoding.EncodeToString([]byte("certificate"))), refuses)
+	authority("an authority whose certificate cannot be read", one("A", base64.StdEncoding.EncodeToString([]byte("certificate"))), refuses)
 	authority("an authority whose certificate has a byte more", one("A", base64.StdEncoding.EncodeToString(append(bytes.Clone(s.root.certificate.Raw), 0))), refuses)
 	authority("an authority whose certificate is in base64url", one("A", base64.RawURLEncoding.EncodeToString(s.root.certificate.Raw)), refuses)
 	authority("an authority whose certificate has a newline", one("A", root+`\n`), refuses)

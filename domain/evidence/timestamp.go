@@ -102,7 +102,7 @@ func (t *timing) judge(e Envelope, trust *TrustedKeys, receivedAt, now time.Time
 	if err := e.Inclusion.checkLeaf([]byte(e.Payload)); err != nil {
 		return err
 	}
-	last := error(ErrUnknownAuthority) // why the last token that was passed over does not count
+	last := ErrUnknownAuthority // why the last token that was passed over does not count
 	for i, s := range e.Timestamps {
 		c, since, err := openCheckpoint(s.Checkpoint, trust)
 		if err != nil {

@@ -293,9 +293,9 @@ func (t *signedToken) readAttributes(f field, tstInfo []byte, hash crypto.Hash) 
 		case oid.Equal(oidSigningCertificate), oid.Equal(oidSigningCertificateV2):
 			t.bindSigner(&values, oid.Equal(oidSigningCertificateV2))
 		default:
-			var any cryptobyte.String
+			var value cryptobyte.String
 			var tag der.Tag
-			if !values.ReadAnyASN1Element(&any, &tag) {
+			if !values.ReadAnyASN1Element(&value, &tag) {
 				f.fail("a signed attribute's value is missing or malformed")
 			}
 		}

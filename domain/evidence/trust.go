@@ -57,6 +57,7 @@ type TrustedKeys struct {
 	logKeys     []LogKey
 	witnesses   []WitnessKey
 	authorities []Authority
+	ignored     []string       // members of the file that are unknown here, and critical
 	byID        map[string]int // into keys
 	barred      map[string]int // into revoked, by keyId and by fingerprint
 }
@@ -184,7 +185,7 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	logKeys := o.Values("logKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	witnessKeys := o.Values("witnessKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	authorities := o.Values("timestampAuthorities", strictjson.Optional, 0, mostAuthorities)
-	ignoreUnknown(o)
+	ignored := ignoreUnknown(o)
 	revoked := make([]RevokedKey, len(revokedObjects))
 	named := make(map[string]bool) // keyIds that keyStatus may hold
 	for i, r := range revokedObjects {
@@ -221,7 +222,7 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	if err := refusal(o.Problems()); err != nil {
 		return nil, err
 	}
-	t := &TrustedKeys{keys: keys, revoked: revoked}
+	t := &TrustedKeys{keys: keys, revoked: revoked, ignored: ignored}
 	if t.logKeys, err = readNoteKeys(m, "log key", logKeys, ParseLogKey); err != nil {
 		return nil, err
 	}
@@ -235,20 +236,22 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 }
 
 // ignoreUnknown passes over the members of a trusted-keys file that this program does not know, after the known ones
-// were asked for.
-func ignoreUnknown(o *strictjson.Object) {
+// were asked for. It answers which members Marshal would not write.
+func ignoreUnknown(o *strictjson.Object) (ignored []string) {
 	known := map[string]bool{"critical": true} // in lower case
 	for _, name := range []string{"keys", "keyStatus", "revokedKeys", "logKeys", "witnessKeys", "timestampAuthorities"} {
 		known[strings.ToLower(name)] = true
 	}
 	for _, name := range o.Names() {
 		if !known[lowerASCII(name)] {
-			o.Has(name) // asked for, so it is none that nobody expects
+			o.Has(name) // asked for, so it is not reported as unknown
+			ignored = append(ignored, name)
 		}
 	}
 	if !o.Has("critical") {
-		return
+		return ignored
 	}
+	ignored = append(ignored, "critical")
 	critical := o.StringList("critical", strictjson.Required, strictjson.AnyLength)
 	if len(critical) == 0 && o.OK("critical") {
 		o.Problem("critical", strictjson.CodeLength, "must name at least one member")
@@ -266,6 +269,7 @@ func ignoreUnknown(o *strictjson.Object) {
 		}
 		seen[name] = true
 	}
+	return ignored
 }
 
 // lowerASCII changes A to Z alone, as every implementation does.
@@ -360,6 +364,10 @@ func (t *TrustedKeys) WitnessKeys() []WitnessKey { return slices.Clone(t.witness
 
 // Authorities lists the pinned timestamp authorities in the file's order.
 func (t *TrustedKeys) Authorities() []Authority { return slices.Clone(t.authorities) }
+
+// Ignored lists the members of the file that was parsed which Marshal does not write: what this program does not know,
+// and critical. A program that changes a file must not lose them.
+func (t *TrustedKeys) Ignored() []string { return slices.Clone(t.ignored) }
 
 // Marshal writes the file as it is published: indented JSON that ParseTrustedKeys reads back to an equal set.
 func (t *TrustedKeys) Marshal() ([]byte, error) {

@@ -195,10 +195,11 @@ const (
 	// before is on the disk, and where there is a synchronous standby there too. It locks no row.
 	flushTree = `SELECT pg_logical_emit_message(true, 'integrity', 'transparency')`
 	readLast  = `SELECT size, root, note, signed_at FROM transparency_checkpoint WHERE id = 1`
-	// A checkpoint never gives way to one of a smaller tree.
+	// A checkpoint never gives way to one of a smaller tree, and to one of the same tree only where it is the one that was read.
 	storeCheckpoint = `INSERT INTO transparency_checkpoint (id, size, root, note, signed_at) VALUES (1, $1, $2, $3, $4)
 	ON CONFLICT (id) DO UPDATE SET size = excluded.size, root = excluded.root, note = excluded.note, signed_at = excluded.signed_at
-	WHERE transparency_checkpoint.size < excluded.size`
+	WHERE transparency_checkpoint.size < excluded.size
+	OR transparency_checkpoint.size = excluded.size AND transparency_checkpoint.root = excluded.root AND transparency_checkpoint.note = $5`
 )
 
 // flushed makes a transaction of the consumers' connections wait for the disk.
@@ -220,7 +221,7 @@ func (k *Keeper) within(ctx context.Context, do func(pgx.Tx) error) error {
 	return cluster.Commit(ctx, tx)
 }
 
-// publish signs the tree where it has grown since the last checkpoint. It signs no tree that is not on the disk, and
+// publish signs the tree where it has grown since the last checkpoint, or where the key of that was revoked. It signs no tree that is not on the disk, and
 // none that does not go on where the last checkpoint ended. The error may be errLost.
 func (k *Keeper) publish(ctx context.Context) (err error) {
 	signer := k.Signer()
@@ -233,10 +234,10 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 		return err
 	}
 	grown, err := readGrown(ctx, k.Pool)
-	if err != nil || grown.size <= k.last.size {
+	if err != nil || !signer.due(k.last, grown) {
 		return err
 	}
-	next, err := k.settled(ctx)
+	next, err := k.settled(ctx, signer)
 	if err != nil {
 		return err
 	}
@@ -286,7 +287,7 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 		if next.note, err = signer.sign(next.size, next.root); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, storeCheckpoint, next.size, next.root[:], next.note, next.signedAt)
+		tag, err := tx.Exec(ctx, storeCheckpoint, next.size, next.root[:], next.note, next.signedAt, k.last.note)
 		if err != nil {
 			return fmt.Errorf("store a checkpoint: %w", err)
 		}
@@ -304,12 +305,12 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 
 // settled is the tree as it will stay. The error is errLost where the database was replaced meanwhile by one whose tree
 // has nothing to publish.
-func (k *Keeper) settled(ctx context.Context) (next checkpoint, err error) {
+func (k *Keeper) settled(ctx context.Context, signer *Signer) (next checkpoint, err error) {
 	err = k.within(ctx, func(tx pgx.Tx) error {
 		if next, err = readGrown(ctx, tx); err != nil {
 			return err
 		}
-		if next.size <= k.last.size {
+		if !signer.due(k.last, next) {
 			return errLost
 		}
 		if _, err := tx.Exec(ctx, flushTree); err != nil {

@@ -237,7 +237,7 @@ func TestOneProcessWrites(t *testing.T) {
 	if n, err := frozen.integrate(ctx); n != 5 || err != nil {
 		t.Fatalf("%d leaves, %v", n, err)
 	}
-	unsigned, err := frozen.settled(ctx) // and is frozen in publishing too
+	unsigned, err := frozen.settled(ctx, signer) // and is frozen in publishing too
 	check(t, err)
 	register(t, l, o, 5, 5)
 	tx, err := frozen.claim(ctx)
@@ -369,4 +369,30 @@ func TestShardsRaised(t *testing.T) {
 	fresh := process(t, l, signer)
 	fresh.turned(t)
 	complete(t, l, signer)
+}
+
+// TestRevokedKeySignedAnew: a checkpoint of a revoked key gives way to one of the same tree under another key, once, and
+// only where that key knows of the revocation.
+func TestRevokedKeySignedAnew(t *testing.T) {
+	l, former, next := ledgertest.New(t), newSigner(t), newSigner(t)
+	l.Organization(t, 1, domain.InternalPlan)
+	process(t, l, former).turned(t)
+	before, err := ReadStatus(context.Background(), l.Pool)
+	check(t, err)
+	process(t, l, next).turned(t)
+	same, err := ReadStatus(context.Background(), l.Pool)
+	check(t, err)
+	if same.Checkpoint != before.Checkpoint {
+		t.Errorf("signed anew without need:\n%s", same.Checkpoint)
+	}
+	next.Revoked = []string{before.SignedBy}
+	for range 2 {
+		process(t, l, next).turned(t)
+	}
+	anew, err := ReadStatus(context.Background(), l.Pool)
+	check(t, err)
+	if anew.SignedBy != keyName(next.LogKey) || anew.Published != before.Published {
+		t.Errorf("signed by %s with %d leaves, before %s with %d", anew.SignedBy, anew.Published, before.SignedBy, before.Published)
+	}
+	complete(t, l, next)
 }

@@ -41,7 +41,14 @@ func LogName(issuer string) string {
 // Signer signs checkpoints.
 type Signer struct {
 	evidence.LogKey
+	// Revoked are keys of the log, as Status.SignedBy names them, whose last checkpoint it signs anew: nobody trusts that.
+	Revoked []string
 	private *evidence.Signer
+}
+
+// due reports whether there is something to sign: a larger tree, or the same one under a key that was revoked.
+func (s *Signer) due(last, tree checkpoint) bool {
+	return tree.size > last.size || tree.size > 0 && tree.size == last.size && slices.Contains(s.Revoked, signedBy(last.note))
 }
 
 // NewSigner names the key of a log.
@@ -54,7 +61,7 @@ func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("log key: %w", err)
 	}
-	return &Signer{key, private}, nil
+	return &Signer{LogKey: key, private: private}, nil
 }
 
 // noteSigner is a Signer as the note package asks for one.

@@ -193,7 +193,7 @@ type StampState struct {
 	Unstamped time.Time // when the first published event that no token of it covers was decided; zero: it covers all
 }
 
-// Age is how old the newest token is at a time; negative: there is none.
+// Age is how old the newest token is at a time; negative where none is stored.
 func (s StampState) Age(now time.Time) time.Duration {
 	if s.TreeSize == 0 {
 		return -1

@@ -259,7 +259,7 @@ func TestRestoredBeforeSigned(t *testing.T) {
 	register(t, l, o, 0, 3)
 	_, err := log.integrate(ctx)
 	check(t, err)
-	settled, err := log.settled(ctx)
+	settled, err := log.settled(ctx, signer)
 	check(t, err)
 	restore(t, l, pool)
 	if err := log.sign(ctx, signer, settled); !errors.Is(err, ErrRestored) {

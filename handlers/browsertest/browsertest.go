@@ -187,6 +187,17 @@ func (p *Tab) Window(width, height int64) {
 	})
 }
 
+// Fits requires that the page needs no scrolling sideways at 320 CSS pixels (WCAG 2.2, 1.4.10); name is the page's.
+func (p *Tab) Fits(name string) {
+	p.T.Helper()
+	p.Window(320, 640)
+	if width := Eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
+		p.T.Errorf("%s is %d pixels wide: %s", name, width, Eval[string](p,
+			`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
+	}
+	p.Window(1280, 900)
+}
+
 // Scheme is what the person prefers, light or dark. Nothing moves: a click would miss what is still being scrolled.
 func (p *Tab) Scheme(name string) {
 	p.T.Helper()

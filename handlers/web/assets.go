@@ -61,8 +61,8 @@ func loadAssets() (*assets, error) {
 	return a, nil
 }
 
-// imported finds what a script of ours imports of another.
-var imported = regexp.MustCompile(`from "\./([a-z.]+)"`)
+// imported finds what a script of ours imports of another, at once or when it needs it.
+var imported = regexp.MustCompile(`(from |import\()"\./([a-z0-9.]+)"`)
 
 // add adds a file once, after the files that it imports, whose names with the hash are written into it. Scripts never
 // import one another in a circle.
@@ -77,12 +77,13 @@ func (a *assets) add(name string) error {
 	extension := path.Ext(name)
 	if extension == ".js" && name != workerFile {
 		for _, found := range imported.FindAllSubmatch(body, -1) {
-			if err := a.add(string(found[1])); err != nil {
+			if err := a.add(string(found[2])); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
 		body = imported.ReplaceAllFunc(body, func(found []byte) []byte {
-			return fmt.Appendf(nil, `from "./%s"`, a.names[string(imported.FindSubmatch(found)[1])])
+			parts := imported.FindSubmatch(found)
+			return fmt.Appendf(nil, `%s"./%s"`, parts[1], a.names[string(parts[2])])
 		})
 	}
 	sum := sha256.Sum256(body)

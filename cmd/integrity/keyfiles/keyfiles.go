@@ -304,7 +304,18 @@ func (s Source) Change(do func(Files, *evidence.TrustedKeys) (*evidence.TrustedK
 	if err != nil || changed == nil || changed == trusted {
 		return err
 	}
+	if lost := trusted.Ignored(); lost != nil {
+		return fmt.Errorf("%s has members that this program would lose (%s): change it with the program that wrote them", f.Trusted, shortened(strings.Join(lost, ", ")))
+	}
 	return WriteTrusted(f.Trusted, changed)
+}
+
+func shortened(text string) string {
+	const most = 200
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
 }
 
 func WriteTrusted(path string, keys *evidence.TrustedKeys) error {
@@ -352,7 +363,8 @@ func Absolute(path string) string {
 	return path
 }
 
-// LogSigner is the log's key, which the trusted keys must name.
+// LogSigner is the log's key, which the trusted keys must name. The error wraps evidence.ErrRevokedKey for one that was
+// revoked.
 func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transparency.Signer, error) {
 	private, err := s.private("log key", "integrity keys rotate --transparency-log --stage, and --activate")
 	if err != nil {
@@ -362,8 +374,16 @@ func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transpar
 	if err != nil {
 		return nil, err
 	}
+	if r, revoked := trusted.LogKeyRevocation(signer.LogKey); revoked {
+		return nil, fmt.Errorf("log key %s+%s: %w (%s since %s)", signer.Name, signer.KeyHash, evidence.ErrRevokedKey, r.Reason, r.Since)
+	}
 	if !trusted.TrustsLogKey(signer.LogKey) {
 		return nil, fmt.Errorf("the log key %s+%s is not among the logKeys of %s", signer.Name, signer.KeyHash, s.Trusted)
+	}
+	for _, k := range trusted.LogKeys() {
+		if _, revoked := trusted.LogKeyRevocation(k); revoked {
+			signer.Revoked = append(signer.Revoked, k.Name+"+"+k.KeyHash)
+		}
 	}
 	return signer, nil
 }

@@ -16,6 +16,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/postgres"
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
@@ -375,7 +376,10 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 				err = transparency.ErrBarred
 			}
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, evidence.ErrRevokedKey):
+			d.fail(check, err.Error(), "no checkpoint is signed: integrity keys rotate --transparency-log --stage, and --activate, then SIGHUP")
+		case err != nil:
 			d.warn(check, err.Error(), "put the log key in place, and SIGHUP: nothing else depends on it")
 		}
 	}

@@ -21,7 +21,8 @@ import (
 
 func (a *app) keysCommand() *cobra.Command {
 	return cli.Group("keys", "Signing keys and the trusted-keys file",
-		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand(), a.keysWitnessCommand())
+		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand(), a.keysWitnessCommand(),
+		a.keysAddWitnessCommand(), a.keysRemoveWitnessCommand(), a.keysAddAuthorityCommand(), a.keysRemoveAuthorityCommand())
 }
 
 // PublishedKey is a signing key as people and the trusted-keys file name it.
@@ -98,8 +99,8 @@ func (a *app) keysListCommand() *cobra.Command {
 	})
 }
 
-// keyLines shows every key of the file, revoked ones last, and which of them signs or is staged, where the private keys
-// are there to be read.
+// keyLines shows everything that the file pins: the keys that sign records, those of the log, of witnesses and of
+// timestamp authorities. Where the private keys are there to be read, it says which of them signs or is staged.
 func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
 	var b strings.Builder
 	signing, _ := c.SigningSource().Current()
@@ -111,14 +112,31 @@ func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
 		note := noteOf(keyfiles.Named(signing, k.KeyID), keyfiles.Named(staged, k.KeyID))
 		fmt.Fprintf(&b, "%s  %-8s  %s%s\n", k.KeyID, k.Status, k.FingerprintSHA256, note)
 	}
+	ofTheLog := map[string]bool{}
+	for _, k := range trusted.LogKeys() {
+		ofTheLog[k.KeyID()] = true
+	}
 	for _, r := range trusted.Revoked() {
-		fmt.Fprintf(&b, "%s  %-8s  %s  %s since %s\n", r.KeyID, "revoked", r.FingerprintSHA256, r.Reason, r.Since)
+		if !ofTheLog[r.KeyID] {
+			fmt.Fprintf(&b, "%s  %-8s  %s  %s since %s\n", r.KeyID, "revoked", r.FingerprintSHA256, r.Reason, r.Since)
+		}
 	}
 	log, _ := c.LogSource().Current()
 	stagedLog, _ := keyfiles.ReadSigner(c.LogSource().StagedPath())
 	for _, k := range trusted.LogKeys() {
 		note := noteOf(ofLog(log, k), ofLog(stagedLog, k))
-		fmt.Fprintf(&b, "%-43s  %-8s  %s%s\n", k.KeyHash, "log", k.VerifierKey, note)
+		if r, revoked := trusted.LogKeyRevocation(k); revoked {
+			note = fmt.Sprintf("  %s since %s", r.Reason, r.Since)
+		}
+		fmt.Fprintf(&b, "%s  %-8s  %s%s\n", k.KeyID(), "log", k.VerifierKey, note)
+	}
+	for _, w := range trusted.WitnessKeys() {
+		fmt.Fprintf(&b, "%s  %-8s  %s\n", evidence.LogKey(w).KeyID(), "witness", w.VerifierKey)
+	}
+	for _, authority := range trusted.Authorities() {
+		for _, c := range viewAuthority(authority, false).Certificates {
+			fmt.Fprintf(&b, "%-43s  %-8s  %s\n", authority.Name, "time", c.line())
+		}
 	}
 	return b.String()
 }
@@ -146,11 +164,22 @@ func ofLog(s *evidence.Signer, k evidence.LogKey) bool {
 type compromisedView struct {
 	Type string `json:"type"` // key
 	evidence.RevokedKey
-	Signing bool `json:"signing"` // it is the key that signs, as far as the files say
+	Signing bool             `json:"signing"` // it is the key that signs, as far as the files say
+	Log     *evidence.LogKey `json:"log"`     // the key of the transparency log that it is, if it is one
+}
+
+// named finds the key of the log that a keyId, or name+keyHash, names.
+func named(trusted *evidence.TrustedKeys, name string) *evidence.LogKey {
+	for _, k := range trusted.LogKeys() {
+		if name == k.KeyID() || name == k.Name+"+"+k.KeyHash {
+			return &k
+		}
+	}
+	return nil
 }
 
 func (a *app) keysCompromiseCommand() *cobra.Command {
-	v := a.verb("keys compromise", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY")
+	v := a.verb("keys compromise", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
 	v.describeJSON("print JSON, one object a line")
 	reason := v.Flags().String("reason", evidence.ReasonCompromised, "compromised (others may hold the private key) or revoked")
 	v.must("--reason must be compromised or revoked", func() bool {
@@ -159,18 +188,22 @@ func (a *app) keysCompromiseCommand() *cobra.Command {
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		view := compromisedView{Type: "key"}
 		if err := cfg.SigningSource().Change(func(_ keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
-			changed, err := trusted.Revoke(v.args[0], *reason, evidence.FormatTime(a.Now()))
+			id, of := v.args[0], cfg.SigningSource()
+			if view.Log = named(trusted, id); view.Log != nil {
+				id, of = view.Log.KeyID(), cfg.LogSource()
+			}
+			changed, err := trusted.Revoke(id, *reason, evidence.FormatTime(a.Now()))
 			if err != nil {
 				return nil, keyRefusal(err)
 			}
 			for _, r := range changed.Revoked() {
-				if r.KeyID == v.args[0] {
+				if r.KeyID == id {
 					view.RevokedKey = r
 				}
 			}
-			// A signing key that cannot be read must not keep the file from being written.
-			current, _ := cfg.SigningSource().Current()
-			view.Signing = keyfiles.Named(current, v.args[0])
+			// A private key that cannot be read must not keep the file from being written.
+			current, _ := of.Current()
+			view.Signing = keyfiles.Named(current, id)
 			return changed, nil
 		}); err != nil {
 			return err
@@ -183,7 +216,10 @@ func (a *app) keysCompromiseCommand() *cobra.Command {
 func (v *verb) printCompromised(view compromisedView) error {
 	errs := v.app.Errs
 	text := fmt.Sprintf("%s  %s since %s. Send SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", view.KeyID, view.Reason, view.Since)
-	if view.Signing {
+	switch {
+	case view.Log != nil && view.Signing:
+		text += "It is the log's key: no checkpoint is signed until another signs (integrity keys rotate --transparency-log --stage, --activate).\n"
+	case view.Signing:
 		text += "It is the signing key: registration and evidence answer 503 until another signs (integrity keys rotate --stage, --activate).\n"
 	}
 	if _, err := fmt.Fprint(errs, text); err != nil {
@@ -193,6 +229,10 @@ func (v *verb) printCompromised(view compromisedView) error {
 		if err := cli.WriteJSON(v.app.Out, view, ""); err != nil {
 			return err
 		}
+	}
+	if view.Log != nil {
+		_, err := fmt.Fprint(errs, "Its checkpoints are trusted no more, but for those that a pinned authority stamped, or enough pinned witnesses cosigned, before that time.\n")
+		return err
 	}
 	err := ledger.With(v.app.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
 		n, err := v.printAffected(ctx, l, allShards(l), func(e *domain.Event) bool {

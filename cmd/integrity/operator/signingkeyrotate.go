@@ -191,7 +191,7 @@ func (a *app) keysRetireCommand() *cobra.Command {
 
 // keyRefusal makes a negative answer of what the trusted keys refuse.
 func keyRefusal(err error) error {
-	if errors.Is(err, evidence.ErrUnknownKey) || errors.Is(err, evidence.ErrRevokedKey) {
+	if errors.Is(err, evidence.ErrUnknownKey) || errors.Is(err, evidence.ErrRevokedKey) || errors.Is(err, evidence.ErrUnknownAuthority) {
 		return cli.NegativeError(err.Error() + "; integrity keys list shows them")
 	}
 	return err

@@ -140,6 +140,9 @@ func publishedCheckpoint(file, name string, trusted *evidence.TrustedKeys, fork 
 	}
 	text := strings.TrimRight(string(raw), "\n") + "\n"
 	opened, err := evidence.OpenCheckpoint(text, trusted)
+	if errors.Is(err, evidence.ErrRevokedLogKey) { // what it signed before can still be compared
+		err = nil
+	}
 	unknown := errors.Is(err, evidence.ErrUnknownLogKey)
 	if (err == nil || unknown) && opened.Origin != name {
 		err, unknown = errors.New("it is that of "+opened.Origin), false

@@ -31,7 +31,8 @@ type Service struct {
 	Failures  map[string]func() int64 // of pages, by consumer
 	// TransparencyLog says whether there is one.
 	TransparencyLog bool
-	DataDir         string // of the embedded PostgreSQL; empty: its disk is not this process's
+	LogTrusted      func() bool // where there is one
+	DataDir         string      // of the embedded PostgreSQL; empty: its disk is not this process's
 	Now             func() time.Time
 	Log             *slog.Logger
 }
@@ -110,6 +111,7 @@ var (
 	logEvents     = gauge("integrity_transparency_lag_events", "Events that no checkpoint of the transparency log covers.")
 	logSeconds    = gauge("integrity_transparency_lag_seconds", "Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.")
 	logLeaves     = gauge("integrity_transparency_leaves", "Leaves that the last checkpoint of the transparency log covers.")
+	logTrusted    = gauge("integrity_transparency_key_trusted", "1 where this process has a log key that is trusted and not revoked; 0: it signs no checkpoint.")
 	logHalted     = gauge("integrity_transparency_halted", "1 where the transparency log stands still after a restore, until integrity log resume.")
 	logCosigned   = gauge("integrity_transparency_cosigned_leaves", "Leaves of the last checkpoint that a witness has cosigned.", "witness")
 	outboxRows    = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait, counted up to 10000.", "shard")
@@ -148,6 +150,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	send(readers, float64(c.Waiting()))
 	send(keyTrusted, truth(c.Trusted()))
+	if c.TransparencyLog {
+		send(logTrusted, truth(c.LogTrusted()))
+	}
 	for name, count := range c.Failures {
 		send(failures, float64(count()), name)
 	}

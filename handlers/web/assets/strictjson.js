@@ -16,6 +16,9 @@ export class Refusal extends Error {
   }
 }
 
+/** A refusal of what is well made, by a key or a certificate that is not trusted. */
+export class Untrusted extends Refusal {}
+
 // An integer as it was written.
 export class Numeral {
   constructor(text) {

@@ -1,24 +1,23 @@
 // The transparency log as verifiers know it: verifier keys and checkpoints (C2SP
-// signed-note and tlog-checkpoint) and audit paths (RFC 9162, section 2.1.3.2).
-// This file shows what is signed and does not check it.
+// signed-note and tlog-checkpoint), cosignatures (C2SP tlog-cosignature) and audit
+// paths (RFC 9162, section 2.1.3.2).
 
 import { decodeBase64, encoder, hex, sha256 } from "./bytes.js";
+import { verifies } from "./ed25519.js";
 import { Refusal } from "./strictjson.js";
 
 export const logName = /^[!-*,-~]{1,512}$/;
 
-// readVerifierKey reads <name>+<key hash>+<base64 of the type 1 and the key>.
-export async function readVerifierKey(text, at) {
+// readVerifierKey reads <name>+<key hash>+<base64 of the type and the key>. The type is 1
+// for a log and 4 for a witness. It answers null for any other text.
+export async function readVerifierKey(text, type) {
   const [name, keyHash, ...rest] = text.split("+");
   const typed = decodeBase64(rest.join("+"));
-  if (!logName.test(name) || typed === null || typed.length !== 33 || typed[0] !== 1) {
-    throw new Refusal("log-key", at);
+  if (!logName.test(name) || typed === null || typed.length !== 33 || typed[0] !== type) {
+    return null;
   }
   const hash = hex((await sha256(Uint8Array.of(...encoder.encode(`${name}\n`), ...typed))).slice(0, 4));
-  if (hash !== keyHash) {
-    throw new Refusal("log-key", at);
-  }
-  return { name, keyHash, raw: typed.slice(1) };
+  return hash === keyHash ? { name, keyHash, raw: typed.slice(1) } : null;
 }
 
 // Unicode's White_Space, which signed-note keeps out of names, spelled out.
@@ -70,4 +69,17 @@ export async function rootOf(leaf, index, size, path) {
     [node, last] = [half(node), half(last)];
   }
   return last === 0 ? result : null;
+}
+
+export const cosignature = 72; // bytes of time and Ed25519
+
+// cosignedAt is the time of a witness's cosignature, in microseconds since 1970, or null
+// where it does not hold. It is the witness's own word, no trusted timestamp.
+export async function cosignedAt(key, signature, signed) {
+  if (signature.length !== cosignature) {
+    return null;
+  }
+  const time = BigInt(`0x${hex(signature.slice(0, 8))}`);
+  const message = encoder.encode(`cosignature/v1\ntime ${time}\n${signed}`);
+  return time > 0n && (await verifies(key.raw, signature.slice(8), message)) ? time * 1_000_000n : null;
 }

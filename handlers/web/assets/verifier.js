@@ -1,265 +1,28 @@
 // Verifies receipts and certificates offline: the steps of the service's public
-// description of its evidence, with WebCrypto's SHA-256 and Ed25519 and nothing
-// else. It runs in browsers and in Node.js, reads no clock, no network and no
-// storage, and never takes a key out of a receipt.
+// description of its evidence, with WebCrypto and nothing else. It runs in browsers
+// and in Node.js, reads no clock and no storage, and never takes a key out of a
+// receipt that nobody pinned. Where trust in timestamp authorities is given it loads
+// timestamps.js from beside itself; it asks the network for nothing else.
 //
 // A verdict is a set of findings, never one boolean. A finding is "valid",
 // "invalid", "untrusted" (the key is not pinned, or is revoked), "not-supplied" or
 // "not-checked" (an earlier part failed). Reasons are the failures; notes are what
 // a reader must know besides. Both are codes for the caller to put into words.
 
-import { decodeBase64, decodeBase64URL, encodeBase64URL, encoder, hex, hexSHA256, sha256 } from "./bytes.js";
-import { Numeral, Refusal, canonical, decode, parse } from "./strictjson.js";
-import { logName, readCheckpoint, readVerifierKey, rootOf } from "./transparency.js";
+import { decodeBase64, decodeBase64URL, encoder, hex, hexSHA256, sha256 } from "./bytes.js";
+import { supported, verifies } from "./ed25519.js";
+import { certificateForm, leafForm, readEnvelope, readPayload, readSigned, recordForm, referencesForm, statusAsOfForm, statusForm } from "./envelope.js";
+import { anObject, closed, formatTime, instant } from "./forms.js";
+import { Refusal, Untrusted, canonical, decode } from "./strictjson.js";
+import { cosignature, cosignedAt, logName, readCheckpoint, rootOf } from "./transparency.js";
+import { namesOf, parseTrustedKeys } from "./trust.js";
 
-export { Refusal };
+export { Refusal, parseTrustedKeys, supported };
 
 const maxReceipt = 64 * 1024; // bytes
-const maxTrustedKeys = 1024 * 1024; // bytes
 const clockTolerance = 300_000_000n; // microseconds
 
-// ---- Closed objects of known members
-
-const issuer = /^[^\u0000-\u001f\u007f]{1,512}$/u;
-const published = /^[^\u0000-\u001f\u007f]{1,200}$/u;
-const publicId = /^[a-z2-7]{26}$/;
-const sha256Hex = /^[a-f0-9]{64}$/;
-const mimeType = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/; // RFC 6838, section 4.2
-const reference = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/;
-const timestamp = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|([+-])(\d\d):(\d\d))$/;
-
-// instant reads a timestamp as microseconds since 1970, or answers null where it
-// is no real date of the years 0001 to 9999 in UTC.
-function instant(text) {
-  const found = timestamp.exec(text);
-  const civil = found && new Date(`${found[1]}Z`);
-  if (!found || Number.isNaN(civil.getTime()) || civil.toISOString().slice(0, 19) !== found[1]) {
-    return null;
-  }
-  const [, , fraction = "", sign, hours = "0", minutes = "0"] = found;
-  if (Number(hours) > 23 || Number(minutes) > 59) {
-    return null;
-  }
-  const offset = (Number(hours) * 60 + Number(minutes)) * (sign === "-" ? -1 : 1);
-  const moment = new Date(civil.getTime() - offset * 60_000);
-  if (moment.getUTCFullYear() < 1 || moment.getUTCFullYear() > 9999) {
-    return null;
-  }
-  return BigInt(moment.getTime()) * 1000n + BigInt(fraction.padEnd(6, "0").slice(0, 6));
-}
-
-const matches = (pattern) => (value) => typeof value === "string" && pattern.test(value);
-const text = (value) => typeof value === "string";
-const constant = (wanted) => (value) => value === wanted;
-const integer = (least, most = Number.MAX_SAFE_INTEGER) => (value) =>
-  value instanceof Numeral && Number(value.text) >= least && Number(value.text) <= most;
-const base64URL = (size) => (value) => typeof value === "string" && decodeBase64URL(value, size) !== null;
-const anyTime = (value) => typeof value === "string" && instant(value) !== null;
-const normalTime = (value) => anyTime(value) && value.endsWith("Z") && !/\.\d*0Z$/.test(value);
-const serviceTime = (value) => normalTime(value) && !/\.\d{7}/.test(value);
-const object = (value) => value instanceof Map;
-const list = (value) => Array.isArray(value);
-
-function anObject(value, at = "") {
-  if (!object(value)) {
-    throw new Refusal("type", at);
-  }
-  return value;
-}
-
-// closed requires an object of exactly these members, each as its test wants it.
-// Names in optional may be absent.
-function closed(value, form, optional = [], at = "") {
-  for (const name of anObject(value, at).keys()) {
-    if (!Object.hasOwn(form, name)) {
-      throw new Refusal("unknown-member", `${at}/${name}`);
-    }
-  }
-  for (const [name, right] of Object.entries(form)) {
-    if (!value.has(name)) {
-      if (!optional.includes(name)) {
-        throw new Refusal("missing-member", `${at}/${name}`);
-      }
-    } else if (!right(value.get(name))) {
-      throw new Refusal("format", `${at}/${name}`);
-    }
-  }
-  return value;
-}
-
-const keyNames = { keyId: text, publicKeyJwk: object, fingerprintSha256: text };
-const signedForm = { payload: text, signature: text, ...keyNames };
-const jwkForm = { kty: text, crv: text, x: text };
-const inclusionForm = {
-  leaf: text, leafIndex: integer(0), treeSize: integer(1), hashes: (value) => list(value) && value.every(text), checkpoint: text,
-};
-const recordForm = {
-  contract: constant("integrity-v1"), algorithm: constant("SHA-256"), timeSource: constant("service-clock"),
-  issuer: matches(issuer), publicId: matches(publicId), sha256: matches(sha256Hex), sizeBytes: integer(0),
-  mimeType: matches(mimeType), generatedAt: normalTime, receivedAt: serviceTime, referencesSha256: matches(sha256Hex),
-};
-const leafForm = {
-  contract: constant("integrity-leaf-v1"), type: constant("integrity.registered"), id: matches(/^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
-  occurredAt: serviceTime, payloadSha256: matches(sha256Hex), bodySha256: matches(sha256Hex), nonce: base64URL(16),
-};
-const statusForm = {
-  contract: constant("integrity-status-v1"), publicId: matches(publicId), payloadSha256: matches(sha256Hex),
-  status: matches(/^(?:current|superseded|revoked)$/), observedAt: serviceTime, sequence: integer(1),
-};
-const statusAsOfForm = { ...statusForm, contract: constant("integrity-status-as-of-v1"), asOf: serviceTime, asOfSequence: integer(1) };
-const certificateForm = {
-  contract: constant("certificate-v1"), algorithm: constant("SHA-256"), timeSource: constant("service-clock"),
-  issuer: matches(issuer), publicId: matches(publicId), sha256: matches(sha256Hex), sizeBytes: integer(0), issuedAt: serviceTime,
-  title: matches(published), organizationName: matches(published),
-};
-const anyInteger = integer(Number.MIN_SAFE_INTEGER);
-const referencesShape = { companyReference: text, source: text, documentReference: text, version: anyInteger, salt: text };
-const referencesForm = {
-  companyReference: matches(reference), source: matches(reference), documentReference: matches(reference),
-  version: integer(1, 2 ** 31 - 1), salt: base64URL(16),
-};
-
-// readSigned requires the five members that every signed part has, with a JWK of
-// exactly kty, crv and x: a private key's d is an unknown member.
-function readSigned(value, form = signedForm, optional = [], at = "") {
-  closed(value, form, optional, at);
-  closed(value.get("publicKeyJwk"), jwkForm, [], `${at}/publicKeyJwk`);
-  return value;
-}
-
-// readPayload reads signed text: its role first, then its members, then its form.
-function readPayload(payload, form, optional = []) {
-  const value = parse(payload);
-  const contract = object(value) ? value.get("contract") : undefined;
-  if (typeof contract === "string" && !form.contract(contract)) {
-    throw new Refusal("role", contract);
-  }
-  closed(value, form, optional);
-  if (canonical(value) !== payload) {
-    throw new Refusal("not-canonical");
-  }
-  return Object.fromEntries([...value].map(([name, member]) => [name, member instanceof Numeral ? Number(member.text) : member]));
-}
-
-// ---- Trusted keys
-
-const derPrefix = Uint8Array.of(0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00); // SPKI of Ed25519, RFC 8410
-
-async function namesOf(raw) {
-  const keyId = encodeBase64URL(await sha256(encoder.encode(`{"crv":"Ed25519","kty":"OKP","x":"${encodeBase64URL(raw)}"}`))); // RFC 7638
-  return { keyId, fingerprintSha256: hex(await sha256(Uint8Array.of(...derPrefix, ...raw))) };
-}
-
-async function readKey(value, at) {
-  closed(value, keyNames, [], at);
-  const form = { kty: constant("OKP"), crv: constant("Ed25519"), x: base64URL(32) };
-  const x = closed(value.get("publicKeyJwk"), form, [], `${at}/publicKeyJwk`).get("x");
-  const raw = decodeBase64URL(x, 32);
-  const { keyId, fingerprintSha256 } = await namesOf(raw);
-  if (value.get("keyId") !== keyId || value.get("fingerprintSha256") !== fingerprintSha256) {
-    throw new Refusal("key-names", at);
-  }
-  return { keyId, fingerprintSha256, x, raw, status: "active" };
-}
-
-// readLogKeys reads the keys of the transparency log, none of which may sign records too.
-async function readLogKeys(entries, keys, barred) {
-  const logKeys = new Map(); // by name and key hash
-  for (const [i, entry] of entries.entries()) {
-    const at = `/logKeys/${i}`;
-    closed(entry, { name: text, keyHash: text, verifierKey: text }, [], at);
-    const key = await readVerifierKey(entry.get("verifierKey"), at);
-    if (entry.get("name") !== key.name || entry.get("keyHash") !== key.keyHash) {
-      throw new Refusal("log-key", at);
-    }
-    const { keyId, fingerprintSha256 } = await namesOf(key.raw);
-    if (keys.has(keyId) || barred.has(keyId) || barred.has(fingerprintSha256)) {
-      throw new Refusal("log-key-signs", at);
-    }
-    const id = `${key.name}+${key.keyHash}`;
-    if (logKeys.has(id)) {
-      throw new Refusal("duplicate", id);
-    }
-    logKeys.set(id, key);
-  }
-  return logKeys;
-}
-
-/**
- * Reads a trusted-keys file (bytes), or the bare array of its keys. One fault
- * refuses the file whole, with a Refusal.
- */
-export async function parseTrustedKeys(bytes) {
-  let value = decode(bytes, maxTrustedKeys);
-  if (list(value)) {
-    value = new Map([["keys", value]]);
-  }
-  closed(value, { keys: list, keyStatus: object, revokedKeys: list, logKeys: list }, ["keyStatus", "revokedKeys", "logKeys"]);
-  const keys = new Map();
-  for (const [i, entry] of value.get("keys").entries()) {
-    const key = await readKey(entry, `/keys/${i}`);
-    if (keys.has(key.keyId)) {
-      throw new Refusal("duplicate", key.keyId);
-    }
-    keys.set(key.keyId, key);
-  }
-  const revoked = new Set();
-  const barred = new Set();
-  const revokedForm = {
-    keyId: base64URL(32), fingerprintSha256: matches(sha256Hex), reason: matches(/^(?:compromised|revoked)$/), since: anyTime,
-  };
-  for (const [i, entry] of (value.get("revokedKeys") ?? []).entries()) {
-    closed(entry, revokedForm, [], `/revokedKeys/${i}`);
-    if (revoked.has(entry.get("keyId"))) {
-      throw new Refusal("duplicate", entry.get("keyId"));
-    }
-    revoked.add(entry.get("keyId"));
-    barred.add(entry.get("keyId")).add(entry.get("fingerprintSha256"));
-  }
-  for (const [id, entry] of value.get("keyStatus") ?? []) {
-    const at = `/keyStatus/${id}`;
-    closed(entry, { status: matches(/^(?:active|retired)$/), since: anyTime }, [], at);
-    if (!keys.has(id) && !revoked.has(id)) {
-      throw new Refusal("unknown-key", at);
-    }
-    if (keys.has(id)) {
-      keys.get(id).status = entry.get("status");
-    }
-  }
-  return { keys, barred, logKeys: await readLogKeys(value.get("logKeys") ?? [], keys, barred) };
-}
-
-// ---- Signatures
-
-const order = 0x1000000000000000000000000000000014def9dea2f79cd65812631a5cf5d3edn; // L of RFC 8032, section 5.1
-
-async function verifies(raw, signature, message) {
-  const s = BigInt(`0x${hex(signature.slice(32).reverse())}`);
-  if (s >= order) {
-    return false; // RFC 8032, section 5.1.7, whatever the library allows
-  }
-  let key;
-  try {
-    key = await crypto.subtle.importKey("raw", raw, { name: "Ed25519" }, false, ["verify"]);
-  } catch (error) {
-    if (error.name === "DataError") {
-      return false; // 32 bytes that are no point
-    }
-    throw error;
-  }
-  return crypto.subtle.verify({ name: "Ed25519" }, key, signature, message);
-}
-
-/** Whether this program can check Ed25519 at all: it must accept RFC 8032's second test and refuse it altered. */
-export async function supported() {
-  const raw = decodeBase64URL("PUAXw-hDiVqStwqnTRt-vJyYLM8uxJaMwM1V8Sr0Zgw", 32);
-  const signature = decodeBase64URL("kqAJqfDUyrhyDoILX2QlQKKye1QWUD-Ps3YiI-vbadoIWsHkPhWZbkWPNhPQ8R2MOHsurrQwKu6wDSkWErsMAA", 64);
-  try {
-    return (await verifies(raw, signature, Uint8Array.of(0x72))) && !(await verifies(raw, signature, Uint8Array.of(0x73)));
-  } catch {
-    return false;
-  }
-}
+const latest = (now) => BigInt(now.getTime()) * 1000n + clockTolerance;
 
 // checkSigned is steps 2 to 4 for one signed part: a failure as [finding, code], or the pinned key.
 async function checkSigned(signed, trust) {
@@ -271,20 +34,22 @@ async function checkSigned(signed, trust) {
   if (key === undefined) {
     return { failure: ["untrusted", "key-unknown"] };
   }
-  if (trust.barred.has(key.keyId) || trust.barred.has(key.fingerprintSha256)) {
+  if (trust.revocation(key) !== undefined) {
     return { failure: ["untrusted", "key-revoked"] };
   }
   if (!(await verifies(key.raw, signature, encoder.encode(signed.get("payload"))))) {
     return { failure: ["invalid", "signature"] };
   }
+  return isNamed(signed, key) ? { key } : { failure: ["invalid", "key-differs"] };
+}
+
+// isNamed tells whether the names in a signed part are those of a key.
+function isNamed(signed, key) {
   const jwk = signed.get("publicKeyJwk");
-  if (
-    jwk.get("kty") !== "OKP" || jwk.get("crv") !== "Ed25519" || jwk.get("x") !== key.x ||
-    signed.get("fingerprintSha256") !== key.fingerprintSha256
-  ) {
-    return { failure: ["invalid", "key-differs"] };
-  }
-  return { key };
+  return (
+    jwk.get("kty") === "OKP" && jwk.get("crv") === "Ed25519" && jwk.get("x") === key.x &&
+    signed.get("keyId") === key.keyId && signed.get("fingerprintSha256") === key.fingerprintSha256
+  );
 }
 
 // ---- Verdicts
@@ -298,6 +63,10 @@ class Findings {
   observedAt = null;
   fileMatch = null;
   inclusion = "not-checked";
+  witnessed = null; // how many pinned witnesses cosigned the checkpoint of a valid inclusion
+  time = "not-checked"; // the tokens of timestamp authorities
+  existedBefore = null; // by the word of timeAuthority, which is not when it was registered
+  timeAuthority = null;
   statusAsOf = "not-checked"; // the state as of an earlier moment: history, never the observed status
   asOfStatus = null;
   asOf = null;
@@ -320,12 +89,18 @@ class Findings {
     try {
       return read();
     } catch (error) {
-      if (!(error instanceof Refusal)) {
-        throw error;
-      }
-      this.fail(part, error.code, error.detail);
+      this.failed(part, error);
       return null;
     }
+  }
+
+  // failed puts a refusal among the failures, and answers what it makes of the finding.
+  failed(part, error) {
+    if (!(error instanceof Refusal)) {
+      throw error;
+    }
+    this.fail(part, error.code, error.detail);
+    return error instanceof Untrusted ? "untrusted" : "invalid";
   }
 
   // payload checks the signature and then reads what was signed, or answers null.
@@ -344,6 +119,26 @@ class Findings {
       }
     }
     return payload;
+  }
+
+  // demand makes failures of what the caller cannot do without.
+  demand({ requireReferences = false, requireCurrent = false, requireInclusion = false, requireTimestamp = false, requireWitnesses = 0 }) {
+    const missing = (finding) => finding === "not-supplied" || finding === "not-checked";
+    if (requireReferences && this.references === "not-supplied") {
+      this.fail("references", "required");
+    }
+    if (requireCurrent && this.observedStatus !== "current") {
+      this.fail("observation", "required");
+    }
+    if (requireInclusion && missing(this.inclusion)) {
+      this.fail("inclusion", "required");
+    }
+    if (requireTimestamp && missing(this.time)) {
+      this.fail("time", "required");
+    }
+    if (requireWitnesses > 0 && (this.witnessed ?? 0) < requireWitnesses) {
+      this.fail("witnesses", "required");
+    }
   }
 
   // compare: the hash decides, a differing length is only reported.
@@ -378,7 +173,7 @@ async function checkReferences(findings, references) {
   findings.references = "valid";
 }
 
-async function checkObservation(findings, envelope, trust, now) {
+async function checkObservation(findings, envelope, trust, now, accepted) {
   const observation = envelope.get("statusObservation");
   if (observation === undefined) {
     findings.note("no-observation");
@@ -387,7 +182,7 @@ async function checkObservation(findings, envelope, trust, now) {
   const { failure } = await checkSigned(observation, trust);
   if (failure) {
     [findings.observation] = failure;
-    findings.fail("observation", failure[1]);
+    judgeState(findings, "observation", observation, trust, failure, accepted);
     return;
   }
   findings.observation = "invalid";
@@ -411,87 +206,284 @@ async function checkObservation(findings, envelope, trust, now) {
   }
 }
 
-const cosignature = 72; // bytes of time and Ed25519 in a line of C2SP tlog-cosignature
+// ---- The transparency log
 
-// checkLog judges a checkpoint's signatures: each by a pinned key of its origin must
-// verify and stand once. It answers the failure, or who else cosigned.
-async function checkLog(checkpoint, trust) {
+// openCheckpoint reads a checkpoint and judges the log's signatures: each by a pinned key of its origin must verify and
+// stand once. since is when the last of the keys that signed was revoked, in microseconds, and null where one is not.
+async function openCheckpoint(note, trust) {
+  const checkpoint = readCheckpoint(note);
   const seen = new Set();
-  const witnesses = [];
+  let since = 0n;
   for (const { name, keyHash, signature } of checkpoint.signatures) {
     const key = trust.logKeys.get(`${name}+${keyHash}`);
     if (key === undefined || name !== checkpoint.origin) {
-      if (signature.length === cosignature && logName.test(name)) {
-        witnesses.push(name);
-      }
       continue;
     }
     if (seen.has(key) || signature.length !== 64 || !(await verifies(key.raw, signature, encoder.encode(checkpoint.signed)))) {
-      return { failure: ["invalid", "checkpoint-signature"] };
+      throw new Refusal("checkpoint-signature");
     }
     seen.add(key);
+    const revoked = trust.revocation(key);
+    if (revoked === undefined) {
+      since = null;
+    } else if (since !== null && instant(revoked.since) > since) {
+      since = instant(revoked.since);
+    }
   }
-  return seen.size === 0 ? { failure: ["untrusted", "log-unknown"] } : { witnesses };
+  if (seen.size === 0) {
+    throw new Untrusted("log-unknown");
+  }
+  return { ...checkpoint, since };
 }
 
-async function checkInclusion(findings, envelope, trust) {
+// holds requires that an audit path, of an inclusion or a stamped checkpoint, leads from the leaf to the root.
+async function holds(checkpoint, proof, leaf) {
+  const [index, size] = ["leafIndex", "treeSize"].map((name) => Number(proof.get(name).text));
+  if (size !== checkpoint.size || index >= size) {
+    throw new Refusal("tree-size");
+  }
+  const path = proof.get("hashes").map(decodeBase64);
+  if (path.some((hash) => hash?.length !== 32)) {
+    throw new Refusal("hash-form");
+  }
+  const root = await rootOf(encoder.encode(leaf), index, size, path);
+  if (root === null || hex(root) !== hex(checkpoint.root)) {
+    throw new Refusal("path");
+  }
+  return `${checkpoint.origin}, ${index} / ${size}`;
+}
+
+async function checkLeaf(envelope) {
+  const leaf = readPayload(envelope.get("inclusion").get("leaf"), leafForm);
+  if (leaf.payloadSha256 !== (await hexSHA256(envelope.get("payload")))) {
+    throw new Refusal("another-record");
+  }
+}
+
+// cosigners are the names of the pinned witnesses whose cosignatures hold and say a time before the given one.
+async function cosigners(checkpoint, trust, before) {
+  const names = new Set();
+  for (const { name, keyHash, signature } of checkpoint.signatures) {
+    const key = trust.witnessKeys.get(`${name}+${keyHash}`);
+    const at = key && (await cosignedAt(key, signature, checkpoint.signed));
+    if (at && at < before) {
+      names.add(name);
+    }
+  }
+  return names;
+}
+
+// openInclusion takes the proof through its steps. The findings on time come before it: by them a log whose key was
+// revoked may still show that it held the record.
+async function openInclusion(findings, envelope, trust, requireWitnesses) {
   const inclusion = envelope.get("inclusion");
-  if (inclusion === undefined) {
+  const checkpoint = await openCheckpoint(inclusion.get("checkpoint"), trust);
+  const place = await holds(checkpoint, inclusion, inclusion.get("leaf"));
+  await checkLeaf(envelope);
+  if (checkpoint.since !== null) {
+    const names = await cosigners(checkpoint, trust, checkpoint.since);
+    const since = formatTime(checkpoint.since);
+    if (findings.time === "valid") {
+      findings.note("log-revoked-stamped", since);
+    } else if (requireWitnesses > 0 && names.size >= requireWitnesses) {
+      findings.note("log-revoked-witnessed", `${since}, ${[...names].join(", ")}`);
+    } else {
+      throw new Untrusted("log-revoked", since);
+    }
+  }
+  findings.inclusion = "valid";
+  findings.note("included", place);
+  return checkpoint;
+}
+
+async function checkInclusion(findings, envelope, trust, { now, requireWitnesses }) {
+  if (!envelope.has("inclusion")) {
     return;
   }
   if (trust.logKeys.size === 0) {
     findings.note("inclusion-not-checked");
     return;
   }
-  findings.inclusion = "invalid";
-  const checkpoint = findings.attempt("inclusion", () => readCheckpoint(inclusion.get("checkpoint")));
-  if (checkpoint === null) {
+  let checkpoint;
+  try {
+    checkpoint = await openInclusion(findings, envelope, trust, requireWitnesses);
+  } catch (error) {
+    findings.inclusion = findings.failed("inclusion", error);
     return;
   }
-  const { failure, witnesses } = await checkLog(checkpoint, trust);
-  if (failure) {
-    [findings.inclusion] = failure;
-    findings.fail("inclusion", failure[1]);
-    return;
+  const counted = await cosigners(checkpoint, trust, latest(now) + 1n);
+  if (trust.witnessKeys.size > 0) {
+    findings.witnessed = counted.size;
   }
-  const [index, size] = ["leafIndex", "treeSize"].map((name) => Number(inclusion.get(name).text));
-  if (size !== checkpoint.size || index >= size) {
-    findings.fail("inclusion", "tree-size");
-    return;
+  const others = checkpoint.signatures.filter(({ name, keyHash, signature }) =>
+    signature.length === cosignature && logName.test(name) && !counted.has(name) &&
+    !(name === checkpoint.origin && trust.logKeys.has(`${name}+${keyHash}`)));
+  if (counted.size > 0) {
+    findings.note("witnesses", [...counted].join(", "));
   }
-  const path = inclusion.get("hashes").map(decodeBase64);
-  if (path.some((hash) => hash?.length !== 32)) {
-    findings.fail("inclusion", "hash-form");
-    return;
+  if (others.length > 0) {
+    findings.note("cosignatures", others.map(({ name }) => name).join(", "));
   }
-  const root = await rootOf(encoder.encode(inclusion.get("leaf")), index, size, path);
-  if (root === null || hex(root) !== hex(checkpoint.root)) {
-    findings.fail("inclusion", "path");
-    return;
+}
+
+// ---- Tokens of timestamp authorities
+
+// checkStamp answers when what was stamped existed at the latest, in microseconds, by a token of a pinned authority.
+async function checkStamp(token, imprint, trust, receivedAt, now) {
+  const authority = token.get("authority");
+  const der = decodeBase64(token.get("token"));
+  if (der === null) {
+    throw new Refusal("token-form", authority);
   }
-  const leaf = findings.attempt("inclusion", () => readPayload(inclusion.get("leaf"), leafForm));
-  if (leaf === null) {
-    return;
+  let stamp;
+  try {
+    stamp = await trust.timestamps.checkToken(der, imprint, trust.authorities.get(authority));
+  } catch (error) {
+    if (error instanceof Refusal) {
+      error.detail = authority;
+    }
+    throw error;
   }
-  if (leaf.payloadSha256 !== (await hexSHA256(envelope.get("payload")))) {
-    findings.fail("inclusion", "another-record");
-    return;
+  if (token.get("genTime") !== formatTime(stamp.genTime)) {
+    throw new Refusal("token-time", authority);
   }
-  findings.inclusion = "valid";
-  findings.note("included", `${checkpoint.origin}, ${index} / ${size}`);
-  if (witnesses.length > 0) {
-    findings.note("cosignatures", witnesses.join(", "));
+  if (stamp.genTime > latest(now)) {
+    throw new Refusal("in-future", authority);
+  }
+  if (stamp.latest < instant(receivedAt) - clockTolerance) {
+    throw new Refusal("token-before-record", authority);
+  }
+  return stamp.latest;
+}
+
+// judgeStamps takes the timestamps through their steps, of which the first that fails ends the part. It answers the
+// earliest time before which the record existed, and who says so; note takes what a reader must know besides.
+async function judgeStamps(envelope, trust, receivedAt, now, note) {
+  if (!envelope.has("inclusion")) {
+    throw new Refusal("needs-inclusion");
+  }
+  await checkLeaf(envelope);
+  let earliest = null;
+  let passed = new Untrusted("authority-unknown"); // why the last token that was passed over does not count
+  for (const stamp of envelope.get("timestamps")) {
+    const checkpoint = await openCheckpoint(stamp.get("checkpoint"), trust);
+    await holds(checkpoint, stamp, envelope.get("inclusion").get("leaf"));
+    const imprint = await sha256(encoder.encode(stamp.get("checkpoint")));
+    for (const token of stamp.get("tokens")) {
+      const authority = token.get("authority");
+      if (!trust.authorities.has(authority)) {
+        note("token-not-checked", authority);
+        continue;
+      }
+      const before = await checkStamp(token, imprint, trust, receivedAt, now);
+      if (checkpoint.since !== null && before >= checkpoint.since) {
+        passed = new Untrusted("log-revoked", formatTime(checkpoint.since));
+        note("token-too-late", `${authority}, ${formatTime(checkpoint.since)}`);
+      } else if (earliest === null || before < earliest.before) {
+        earliest = { before, authority };
+      }
+    }
+  }
+  if (earliest === null) {
+    throw passed;
+  }
+  return earliest;
+}
+
+// judgeTime judges the timestamps of a record, and answers how to put that into the findings: {finding, before, tell}.
+async function judgeTime(envelope, trust, receivedAt, now) {
+  const told = [];
+  const note = (...words) => told.push((findings) => findings.note(...words));
+  const judged = (finding, before = null) => ({
+    before,
+    tell: (findings) => {
+      findings.time = finding;
+      told.forEach((put) => put(findings));
+    },
+  });
+  if (!envelope.has("timestamps")) {
+    return judged("not-supplied");
+  }
+  if (trust.authorities.size === 0 || trust.logKeys.size === 0) {
+    note("time-not-checked");
+    return judged("not-checked");
+  }
+  if (trust.timestamps === null) {
+    note("time-cannot-check");
+    return judged("not-checked");
+  }
+  try {
+    const { before, authority } = await judgeStamps(envelope, trust, receivedAt, now, note);
+    told.push((findings) => Object.assign(findings, { existedBefore: formatTime(before), timeAuthority: authority }));
+    note("existed-before");
+    return judged("valid", before);
+  } catch (error) {
+    if (error.name === "NotSupportedError") {
+      note("time-cannot-check"); // a kind of key that this program does not have
+      return judged("not-checked");
+    }
+    if (!(error instanceof Refusal)) {
+      throw error;
+    }
+    told.push((findings) => findings.failed("time", error));
+    return judged(error instanceof Untrusted ? "untrusted" : "invalid");
+  }
+}
+
+// acceptStamped is steps 2 to 5 for a record whose key is revoked: it stands where a pinned authority stamped it before.
+// A published file leaves a revoked key out of its keys and names it by two hashes: then it is the receipt's, where both
+// are the hashes of that key.
+async function acceptStamped(findings, envelope, trust, now) {
+  const refuse = (finding, code, detail) => {
+    findings.signature = finding;
+    findings.fail("signature", code, detail);
+    return null;
+  };
+  let key = trust.keys.get(envelope.get("keyId"));
+  if (key === undefined) {
+    const x = envelope.get("publicKeyJwk").get("x");
+    const raw = decodeBase64URL(x, 32);
+    key = raw && { x, raw, ...(await namesOf(raw)) };
+  }
+  const revoked = key && trust.revocation(key);
+  if (!revoked || !isNamed(envelope, key) || revoked.keyId !== key.keyId || revoked.fingerprintSha256 !== key.fingerprintSha256) {
+    return refuse("untrusted", "revoked-key-differs");
+  }
+  const signature = decodeBase64URL(envelope.get("signature"), 64);
+  if (signature === null || !(await verifies(key.raw, signature, encoder.encode(envelope.get("payload"))))) {
+    return refuse("invalid", signature === null ? "signature-form" : "signature");
+  }
+  const record = findings.attempt("signature", () => readPayload(envelope.get("payload"), recordForm));
+  if (record === null) {
+    return null;
+  }
+  const { before, tell } = await judgeTime(envelope, trust, record.receivedAt, now);
+  if (before === null || before >= instant(revoked.since)) {
+    return refuse("untrusted", "revoked-unstamped", revoked.since);
+  }
+  findings.signature = "valid";
+  tell(findings);
+  findings.note("key-revoked-stamped", revoked.since);
+  return record;
+}
+
+// judgeState is a failure of a signed state, but for one under the revoked key of a record that stands: it says nothing.
+function judgeState(findings, part, signed, trust, [finding, code], accepted) {
+  if (finding === "untrusted" && accepted && trust.isRevoked(signed.get("keyId"))) {
+    findings.note("state-says-nothing");
+  } else {
+    findings.fail(part, code);
   }
 }
 
 const isAbout = async (record, envelope, status) =>
   status.publicId === record.publicId && status.payloadSha256 === (await hexSHA256(envelope.get("payload")));
 
-const isAhead = (status, now) => instant(status.observedAt) > BigInt(now.getTime()) * 1000n + clockTolerance;
+const isAhead = (status, now) => instant(status.observedAt) > latest(now);
 
 // checkAsOf is checkObservation for the state as of an earlier moment, which never
 // becomes the observed status.
-async function checkAsOf(findings, envelope, trust, now) {
+async function checkAsOf(findings, envelope, trust, now, accepted) {
   const signed = envelope.get("statusAsOf");
   if (signed === undefined) {
     return;
@@ -499,7 +491,7 @@ async function checkAsOf(findings, envelope, trust, now) {
   const { failure } = await checkSigned(signed, trust);
   if (failure) {
     [findings.statusAsOf] = failure;
-    findings.fail("history", failure[1]);
+    judgeState(findings, "history", signed, trust, failure, accepted);
     return;
   }
   findings.statusAsOf = "invalid";
@@ -527,40 +519,31 @@ async function checkAsOf(findings, envelope, trust, now) {
   }
 }
 
-function readEnvelope(value) {
-  const optional = { references: object, statusObservation: object, statusAsOf: object, inclusion: object };
-  readSigned(value, { contract: constant("integrity-evidence-v1"), ...signedForm, ...optional }, Object.keys(optional));
-  if (value.has("references")) {
-    closed(value.get("references"), referencesShape, [], "/references");
-  }
-  if (value.has("statusObservation")) {
-    readSigned(value.get("statusObservation"), signedForm, [], "/statusObservation");
-  }
-  if (value.has("statusAsOf")) {
-    readSigned(value.get("statusAsOf"), signedForm, [], "/statusAsOf");
-  }
-  if (value.has("inclusion")) {
-    closed(value.get("inclusion"), inclusionForm, [], "/inclusion");
-  }
-  return value;
-}
-
-async function verifyReceipt(findings, envelope, trust, { now, document }) {
+async function verifyReceipt(findings, envelope, trust, options) {
   if (findings.attempt("signature", () => readEnvelope(envelope)) === null) {
     return false;
   }
-  const members = { references: "references", observation: "statusObservation", statusAsOf: "statusAsOf", inclusion: "inclusion" };
+  const members = { references: "references", observation: "statusObservation", statusAsOf: "statusAsOf", inclusion: "inclusion", time: "timestamps" };
   for (const [finding, member] of Object.entries(members)) {
     if (!envelope.has(member)) {
       findings[finding] = "not-supplied";
     }
   }
-  findings.record = await findings.payload(envelope, trust, recordForm);
+  const { now, document, acceptStampedBeforeRevocation = false } = options;
+  const accepts = acceptStampedBeforeRevocation && trust.isRevoked(envelope.get("keyId"));
+  if (accepts) {
+    findings.record = await acceptStamped(findings, envelope, trust, now);
+  } else {
+    findings.record = await findings.payload(envelope, trust, recordForm);
+  }
   if (findings.record !== null) {
+    if (!accepts) {
+      (await judgeTime(envelope, trust, findings.record.receivedAt, now)).tell(findings);
+    }
     await checkReferences(findings, envelope.get("references"));
-    await checkObservation(findings, envelope, trust, now);
-    await checkInclusion(findings, envelope, trust);
-    await checkAsOf(findings, envelope, trust, now);
+    await checkObservation(findings, envelope, trust, now, accepts);
+    await checkInclusion(findings, envelope, trust, options);
+    await checkAsOf(findings, envelope, trust, now, accepts);
     findings.compare(document, findings.record);
   }
   return true;
@@ -574,7 +557,7 @@ async function verifyCertificate(findings, signed, trust, { document }) {
   }
   findings.certificate = await findings.payload(signed, trust, certificateForm, ["title", "organizationName"]);
   if (findings.certificate !== null) {
-    for (const part of ["references", "observation", "statusAsOf", "inclusion"]) {
+    for (const part of ["references", "observation", "statusAsOf", "inclusion", "time"]) {
       findings[part] = "not-supplied";
     }
     findings.note("certificate-state");
@@ -588,27 +571,24 @@ async function verifyCertificate(findings, signed, trust, { document }) {
  * against keys of parseTrustedKeys. What has no member contract is a certificate.
  *
  * now is the verifier's clock, a Date; document is {sha256, size} of a file to
- * compare, or absent. It proves the conserved signature, not present validity.
- * There is a failure exactly where reasons is not empty. It rejects only where the
- * program cannot check at all (see supported).
+ * compare, or absent. requireTimestamp makes anything but a valid token of a pinned
+ * authority a failure; requireWitnesses is how many pinned witnesses must have cosigned.
+ * acceptStampedBeforeRevocation lets a record stand whose signing key was revoked,
+ * where a pinned authority stamped it before.
+ *
+ * It proves the conserved signature, not present validity. There is a failure exactly
+ * where reasons is not empty. It rejects only where the program cannot check at all
+ * (see supported).
  */
-export async function verify(bytes, trust, { now, document, requireReferences = false, requireCurrent = false, requireInclusion = false }) {
+export async function verify(bytes, trust, options) {
   const findings = new Findings();
   const value = findings.attempt("signature", () => anObject(decode(bytes, maxReceipt)));
   if (value === null) {
     return findings;
   }
   const judge = value.has("contract") ? verifyReceipt : verifyCertificate;
-  if (await judge(findings, value, trust, { now, document })) {
-    if (requireReferences && findings.references === "not-supplied") {
-      findings.fail("references", "required");
-    }
-    if (requireCurrent && findings.observedStatus !== "current") {
-      findings.fail("observation", "required");
-    }
-    if (requireInclusion && (findings.inclusion === "not-supplied" || findings.inclusion === "not-checked")) {
-      findings.fail("inclusion", "required");
-    }
+  if (await judge(findings, value, trust, options)) {
+    findings.demand(options);
   }
   return findings;
 }

@@ -10,6 +10,7 @@ const form = document.querySelector("#evidence");
 const receipt = document.querySelector("#receipt");
 const keys = document.querySelector("#keys");
 const file = document.querySelector("#document");
+const accept = document.querySelector("#accept");
 const source = document.querySelector("#keys-source");
 const result = document.querySelector("#result");
 const maxFile = Number(main.dataset.maxFile);
@@ -99,10 +100,13 @@ function sentence(kind, { code, detail }) {
   return parts;
 }
 
-function keep(panel, row, value) {
+// keep leaves one choice of a row, with what it names in braces.
+function keep(panel, row, value, named = {}) {
   for (const choice of panel.querySelectorAll(`[data-check="${row}"] > [data-value]`)) {
     if (choice.dataset.value !== value) {
       choice.remove();
+    } else {
+      choice.lastChild.data = choice.lastChild.data.replace(/\{(\w+)\}/g, (_, name) => named[name]);
     }
   }
 }
@@ -134,7 +138,7 @@ const shown = [
   "publicId", "title", "organizationName", "issuer", "receivedAt", "issuedAt", "generatedAt", "sha256", "sizeBytes", "mimeType",
 ];
 
-function showFindings(findings, from, compared) {
+function showFindings(findings, trust, from, compared) {
   const panel = template("findings");
   keep(panel, "signature", findings.signature);
   keep(panel, "references", findings.references);
@@ -143,6 +147,12 @@ function showFindings(findings, from, compared) {
   keep(panel, "history", findings.asOfStatus === null ? findings.statusAsOf : `was-${findings.asOfStatus}`);
   keep(panel, "file", findings.fileMatch === null ? "none" : findings.fileMatch ? "match" : "mismatch");
   keep(panel, "inclusion", findings.inclusion);
+  keep(panel, "time", findings.time, findings);
+  if (trust.witnesses.size > 0) {
+    keep(panel, "witnesses", findings.witnessed === null ? "none" : "counted", { witnessed: findings.witnessed, pinned: trust.witnesses.size });
+  } else {
+    panel.querySelector('[data-row="witnesses"]').remove();
+  }
   keep(panel, "keys", from);
   fill(panel, "reasons", findings.reasons.map((reason) => item(word(`part-${reason.part}`), ": ", ...sentence("reason", reason))));
   fill(panel, "notes", findings.notes.map((note) => item(...sentence("note", note))));
@@ -196,9 +206,9 @@ async function judge(mine) {
     }
     return;
   }
-  const findings = await verify(evidence, trust, { now: new Date(), document: compared });
+  const findings = await verify(evidence, trust, { now: new Date(), document: compared, acceptStampedBeforeRevocation: accept.checked });
   if (mine === turn) {
-    showFindings(findings, from, compared);
+    showFindings(findings, trust, from, compared);
   }
 }
 

@@ -1,5 +1,5 @@
 // The SHA-256 of one file, in pieces, away from the page's thread. It is the
-// source of assets/hash.worker.js; TestWorkerBundle holds the two together.
+// source of assets/hash.worker.js; TestBundles holds the two together.
 //
 // In: a File. Out: {read} after each piece (bytes so far), then {sha256}, or
 // {error} with the name of what went wrong. One file at a time.

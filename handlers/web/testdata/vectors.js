@@ -9,7 +9,7 @@ export async function run({ Refusal, parseTrustedKeys, supported, verify }, file
   const bytes = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   const hash = async (content) =>
     Array.from(new Uint8Array(await crypto.subtle.digest("SHA-256", content)), (b) => b.toString(16).padStart(2, "0")).join("");
-  const names = ["signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion", "statusAsOf", "asOfStatus", "asOf", "asOfSequence"];
+  const names = ["signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion", "statusAsOf", "asOfStatus", "asOf", "asOfSequence", "time", "existedBefore", "timeAuthority", "witnessed"];
   const answers = [];
   for (const vector of file.vectors) {
     let trust;
@@ -23,13 +23,9 @@ export async function run({ Refusal, parseTrustedKeys, supported, verify }, file
       continue;
     }
     const content = vector.documentBase64 === null ? null : bytes(vector.documentBase64);
-    const findings = await verify(vector.receiptBase64 === null ? encoder.encode(vector.receipt) : bytes(vector.receiptBase64), trust, {
-      now: new Date(vector.now),
-      document: content && { sha256: await hash(content), size: content.length },
-      requireReferences: vector.requireReferences,
-      requireCurrent: vector.requireCurrent,
-      requireInclusion: vector.requireInclusion,
-    });
+    const receipt = vector.receiptBase64 === null ? encoder.encode(vector.receipt) : bytes(vector.receiptBase64);
+    const document = content && { sha256: await hash(content), size: content.length };
+    const findings = await verify(receipt, trust, { ...vector, now: new Date(vector.now), document });
     answers.push({
       name: vector.name,
       exitCode: findings.reasons.length > 0 ? 1 : 0,

@@ -1,0 +1,183 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain/evidence"
+)
+
+// pins makes a command that changes what the trusted-keys file pins of others: witnesses and timestamp authorities.
+func (a *app) pins(name string, change func(v *verb, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, view any, text string, err error)) *verb {
+	v := a.verb(name, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
+	v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		var view any
+		var text string
+		if err := cfg.SigningSource().Change(func(_ keyfiles.Files, trusted *evidence.TrustedKeys) (changed *evidence.TrustedKeys, err error) {
+			if changed, view, text, err = change(v, trusted); err != nil {
+				err = keyRefusal(err)
+			}
+			return changed, err
+		}); err != nil {
+			return err
+		}
+		return v.print(view, text+"Send SIGHUP to every server and give the trusted-keys file to whoever pins it.\n")
+	})
+	return v
+}
+
+func (a *app) keysAddWitnessCommand() *cobra.Command {
+	return a.pins("keys add-witness", func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+		key, err := evidence.ParseWitnessKey(v.args[0])
+		if err != nil {
+			return nil, nil, "", err
+		}
+		changed, err := trusted.AddWitnessKey(key)
+		return changed, key, fmt.Sprintf("pinned the witness %s  %s\n", key.Name, key.KeyHash), err
+	}).Command
+}
+
+// unpinned is what a command has removed.
+type unpinned struct {
+	Removed string `json:"removed"`
+}
+
+func (a *app) keysRemoveWitnessCommand() *cobra.Command {
+	return a.pins("keys remove-witness", func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+		changed, err := trusted.RemoveWitnessKey(v.args[0])
+		return changed, unpinned{v.args[0]}, fmt.Sprintf("the witness %s is pinned no more\n", v.args[0]), err
+	}).Command
+}
+
+func (a *app) keysRemoveAuthorityCommand() *cobra.Command {
+	return a.pins("keys remove-authority", func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+		changed, err := trusted.RemoveAuthority(v.args[0])
+		return changed, unpinned{v.args[0]}, fmt.Sprintf("the timestamp authority %s is pinned no more\n", v.args[0]), err
+	}).Command
+}
+
+func (a *app) keysAddAuthorityCommand() *cobra.Command {
+	v := a.pins("keys add-authority", func(v *verb, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, any, string, error) {
+		var certificates [][]byte
+		for _, path := range v.args[1:] {
+			found, err := readCertificates(path)
+			if err != nil {
+				return nil, nil, "", err
+			}
+			certificates = append(certificates, found...)
+		}
+		authority, err := evidence.NewAuthority(v.args[0], certificates)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		_, replaced := trusted.Authority(authority.Name)
+		changed, err := trusted.PutAuthority(authority)
+		view := viewAuthority(authority, replaced)
+		return changed, view, view.text(), err
+	})
+	v.Args = cli.Arguments(2, 9)
+	return v.Command
+}
+
+// mostCertificateFile bounds what is read of a file of certificates.
+const mostCertificateFile = 1 << 20
+
+// readCertificates reads the certificates of a file, in PEM or one in DER.
+func readCertificates(path string) (certificates [][]byte, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostCertificateFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	if len(text) > mostCertificateFile {
+		return nil, fmt.Errorf("%s: must be at most %d bytes", path, mostCertificateFile)
+	}
+	if !bytes.Contains(text, []byte("-----BEGIN ")) {
+		return [][]byte{text}, nil
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("%s: must hold certificates alone, and holds a block %s", path, block.Type)
+		}
+		certificates = append(certificates, block.Bytes)
+	}
+	if certificates == nil {
+		return nil, errors.New(path + ": holds no certificate in PEM that can be read")
+	}
+	return certificates, nil
+}
+
+// authorityView is a timestamp authority as it was pinned.
+type authorityView struct {
+	Name         string            `json:"name"`
+	Replaced     bool              `json:"replaced"` // other certificates of the same name
+	Certificates []certificateView `json:"certificates"`
+}
+
+// certificateView is by which people compare a certificate with what its authority publishes.
+type certificateView struct {
+	Subject           string `json:"subject"`
+	NotBefore         string `json:"notBefore"`
+	NotAfter          string `json:"notAfter"`
+	Usage             string `json:"usage"`
+	FingerprintSHA256 string `json:"fingerprintSha256"` // of the DER, in hexadecimal
+}
+
+func viewAuthority(a evidence.Authority, replaced bool) authorityView {
+	v := authorityView{Name: a.Name, Replaced: replaced}
+	for _, c := range a.Anchors() {
+		sum := sha256.Sum256(c.Raw)
+		v.Certificates = append(v.Certificates, certificateView{
+			Subject: c.Subject.String(), NotBefore: evidence.FormatTime(c.NotBefore), NotAfter: evidence.FormatTime(c.NotAfter),
+			Usage: usageOf(c), FingerprintSHA256: hex.EncodeToString(sum[:]),
+		})
+	}
+	return v
+}
+
+// usageOf says what a certificate may sign, as far as that matters for tokens.
+func usageOf(c *x509.Certificate) string {
+	switch {
+	case c.IsCA && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0):
+		return "signs certificates"
+	case slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageTimeStamping):
+		return "signs timestamps"
+	}
+	return "signs neither certificates nor timestamps: no token will lead to it"
+}
+
+func (c certificateView) line() string {
+	return fmt.Sprintf("%s  %s to %s  %s  SHA-256 %s", c.Subject, c.NotBefore, c.NotAfter, c.Usage, c.FingerprintSHA256)
+}
+
+func (v authorityView) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pinned the timestamp authority %s", v.Name)
+	if v.Replaced {
+		b.WriteString(", in place of its former certificates")
+	}
+	b.WriteString("\n")
+	for _, c := range v.Certificates {
+		b.WriteString(c.line() + "\n")
+	}
+	return b.String()
+}

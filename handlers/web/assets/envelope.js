@@ -1,0 +1,89 @@
+// What a receipt, a certificate and the texts signed in them are made of.
+
+import { base64URL, closed, constant, integer, list, matches, normalTime, object, serviceTime, sha256Hex, text } from "./forms.js";
+import { Numeral, Refusal, canonical, parse } from "./strictjson.js";
+import { keyNames } from "./trust.js";
+
+const issuer = /^[^\u0000-\u001f\u007f]{1,512}$/u;
+const published = /^[^\u0000-\u001f\u007f]{1,200}$/u;
+const publicId = /^[a-z2-7]{26}$/;
+const mimeType = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/; // RFC 6838, section 4.2
+const reference = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/;
+
+const signedForm = { payload: text, signature: text, ...keyNames };
+const jwkForm = { kty: text, crv: text, x: text };
+const pathForm = { leafIndex: integer(0), treeSize: integer(1), hashes: (value) => list(value) && value.every(text), checkpoint: text };
+const inclusionForm = { leaf: text, ...pathForm };
+const upToFour = (value) => list(value) && value.length >= 1 && value.length <= 4;
+const stampForm = { ...pathForm, tokens: upToFour };
+const tokenForm = { authority: text, genTime: text, token: text };
+export const recordForm = {
+  contract: constant("integrity-v1"), algorithm: constant("SHA-256"), timeSource: constant("service-clock"),
+  issuer: matches(issuer), publicId: matches(publicId), sha256: matches(sha256Hex), sizeBytes: integer(0),
+  mimeType: matches(mimeType), generatedAt: normalTime, receivedAt: serviceTime, referencesSha256: matches(sha256Hex),
+};
+export const leafForm = {
+  contract: constant("integrity-leaf-v1"), type: constant("integrity.registered"), id: matches(/^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
+  occurredAt: serviceTime, payloadSha256: matches(sha256Hex), bodySha256: matches(sha256Hex), nonce: base64URL(16),
+};
+export const statusForm = {
+  contract: constant("integrity-status-v1"), publicId: matches(publicId), payloadSha256: matches(sha256Hex),
+  status: matches(/^(?:current|superseded|revoked)$/), observedAt: serviceTime, sequence: integer(1),
+};
+export const statusAsOfForm = { ...statusForm, contract: constant("integrity-status-as-of-v1"), asOf: serviceTime, asOfSequence: integer(1) };
+export const certificateForm = {
+  contract: constant("certificate-v1"), algorithm: constant("SHA-256"), timeSource: constant("service-clock"),
+  issuer: matches(issuer), publicId: matches(publicId), sha256: matches(sha256Hex), sizeBytes: integer(0), issuedAt: serviceTime,
+  title: matches(published), organizationName: matches(published),
+};
+const anyInteger = integer(Number.MIN_SAFE_INTEGER);
+const referencesShape = { companyReference: text, source: text, documentReference: text, version: anyInteger, salt: text };
+export const referencesForm = {
+  companyReference: matches(reference), source: matches(reference), documentReference: matches(reference),
+  version: integer(1, 2 ** 31 - 1), salt: base64URL(16),
+};
+
+// readSigned requires the five members that every signed part has, with a JWK of
+// exactly kty, crv and x: a private key's d is an unknown member.
+export function readSigned(value, form = signedForm, optional = [], at = "") {
+  closed(value, form, optional, at);
+  closed(value.get("publicKeyJwk"), jwkForm, [], `${at}/publicKeyJwk`);
+  return value;
+}
+
+// readPayload reads signed text: its role first, then its members, then its form.
+export function readPayload(payload, form, optional = []) {
+  const value = parse(payload);
+  const contract = object(value) ? value.get("contract") : undefined;
+  if (typeof contract === "string" && !form.contract(contract)) {
+    throw new Refusal("role", contract);
+  }
+  closed(value, form, optional);
+  if (canonical(value) !== payload) {
+    throw new Refusal("not-canonical");
+  }
+  return Object.fromEntries([...value].map(([name, member]) => [name, member instanceof Numeral ? Number(member.text) : member]));
+}
+
+// readEnvelope requires the members of evidence, each of its shape: what it says is judged later.
+export function readEnvelope(value) {
+  const optional = { references: object, statusObservation: object, statusAsOf: object, inclusion: object, timestamps: upToFour };
+  readSigned(value, { contract: constant("integrity-evidence-v1"), ...signedForm, ...optional }, Object.keys(optional));
+  if (value.has("references")) {
+    closed(value.get("references"), referencesShape, [], "/references");
+  }
+  if (value.has("statusObservation")) {
+    readSigned(value.get("statusObservation"), signedForm, [], "/statusObservation");
+  }
+  if (value.has("statusAsOf")) {
+    readSigned(value.get("statusAsOf"), signedForm, [], "/statusAsOf");
+  }
+  if (value.has("inclusion")) {
+    closed(value.get("inclusion"), inclusionForm, [], "/inclusion");
+  }
+  for (const [i, stamp] of (value.get("timestamps") ?? []).entries()) {
+    closed(stamp, stampForm, [], `/timestamps/${i}`);
+    stamp.get("tokens").forEach((token, j) => closed(token, tokenForm, [], `/timestamps/${i}/tokens/${j}`));
+  }
+  return value;
+}
