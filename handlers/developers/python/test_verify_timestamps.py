@@ -31,7 +31,7 @@ from timestamp_fixture import (
 from verify_integrity import CannotCheck, Findings, main, parse_trusted_keys, verify_receipt
 
 
-POINT = key("root").public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+POINT = key("root", "P-256").public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
 
 class Times(unittest.TestCase):
