@@ -107,7 +107,7 @@ func (a *app) verifyCommand() *cobra.Command {
 			title, limits = evidence.CertificateLimitsTitle, evidence.CertificateLimits
 		}
 		points := limits(language, "")
-		text := describeFindings(findings, len(trusted.WitnessKeys())) + "\n" + title(language) + ":\n- " + strings.Join(points, "\n- ") + "\n"
+		text := describeFindings(findings, len(trusted.Witnesses())) + "\n" + title(language) + ":\n- " + strings.Join(points, "\n- ") + "\n"
 		return a.answer(*asJSON, struct {
 			evidence.Findings
 			Limits []string `json:"limits"`
