@@ -170,6 +170,7 @@ func TestEvidenceFitsVerifiers(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	for i := range 4 {
 		s.batch(i)
+		s.integrate() // so that nothing smaller is stamped
 		s.integrate(stamptest.New(t, fmt.Sprint("authority-", i)))
 	}
 	s.hold()

@@ -23,7 +23,9 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/bundle"
+	"integrityledger/eventstore/transparency/stamptest"
 	"integrityledger/schemas"
 )
 
@@ -393,5 +395,28 @@ func TestActsOfEndedKeys(t *testing.T) {
 			!strings.HasPrefix(view.Findings[0].Expected, "no act of the key after it was revoked at ") || view.Clean {
 			t.Errorf("%s: %v", place, view.Findings)
 		}
+	}
+}
+
+// TestBundleOfGrownTrust: a bundle whose trusted-keys file pins others, and has a member of a later release, audits as
+// any other.
+func TestBundleOfGrownTrust(t *testing.T) {
+	v := newEvil(t)
+	witness, err := evidence.NewWitnessKey("witness.example", make([]byte, 32))
+	if err == nil {
+		v.Trusted, err = v.Trusted.AddWitnessKey(witness)
+	}
+	if err == nil {
+		v.Trusted, err = v.Trusted.PutAuthority(stamptest.New(t, "alpha").Pinned())
+	}
+	dir := filepath.Join(t.TempDir(), "bundle")
+	if err == nil {
+		err = v.tryExport(dir, func(c *bundle.Config) { c.TrustedKeys = append([]byte(`{"later": {},`), c.TrustedKeys[1:]...) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 {
+		t.Errorf("%v, %v", view.Findings, err)
 	}
 }
