@@ -2,12 +2,15 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/handlers/wire"
 )
 
 // LogTileHeight is the height of the log's tiles (C2SP tlog-tiles).
@@ -27,6 +30,19 @@ func (c *Client) LogCheckpoint(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("the checkpoint of %s is longer than %d bytes", c.base, most)
 	}
 	return string(body), nil
+}
+
+// LogTimestamps fetches a page of tokens over checkpoints of trees with more than after leaves. They are what somebody
+// sent; evidence.Authority's CheckToken checks them. No key is sent.
+func (c *Client) LogTimestamps(ctx context.Context, after int64) (page wire.LogTimestamps, err error) {
+	body, err := c.do(ctx, ask{method: http.MethodGet, path: fmt.Sprintf("%stimestamps?after=%d", logPath, after), public: true, raw: true})
+	if err == nil {
+		err = json.Unmarshal(body, &page)
+	}
+	if err != nil {
+		return wire.LogTimestamps{}, fmt.Errorf("tokens of the log: %w", err)
+	}
+	return page, nil
 }
 
 // LogTile fetches a tile of hashes: the whole tile, cut, where the partial one is no longer kept. The hashes are what

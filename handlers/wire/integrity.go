@@ -265,6 +265,21 @@ type Comparison struct {
 // Evidence answers receipts and exports, without an Envelope around it.
 type Evidence struct{ evidence.Envelope }
 
+// LogTimestamps is a page of tokens over checkpoints of the transparency log, by size of the tree and authority.
+type LogTimestamps struct {
+	Timestamps []LogTimestamp `json:"timestamps"`
+	HasMore    bool           `json:"hasMore"` // after the last TreeSize of this page
+}
+
+// LogTimestamp is a token of a timestamp authority (RFC 3161) over the SHA-256 of a checkpoint.
+type LogTimestamp struct {
+	TreeSize   int64  `json:"treeSize"` // of the checkpoint
+	Authority  string `json:"authority"`
+	GenTime    string `json:"genTime"`
+	Checkpoint string `json:"checkpoint"` // the signed note, with the log's own signature and no other
+	Token      []byte `json:"token"`      // DER, in standard base64
+}
+
 // Company is an integration partition of an organization, no verified entity.
 type Company struct {
 	ID        string               `json:"id"`

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +32,7 @@ func (a *app) monitorCommand() *cobra.Command {
 	kept := c.Flags().StringArray("evidence", nil, "saved evidence whose proof of inclusion the log must continue (may be given more than once)")
 	c.Flags().BoolVar(&w.follow, "follow", false, "go on watching")
 	c.Flags().DurationVar(&w.every, "every", 10*time.Second, "how often to look while following, 1s or more")
+	c.Flags().IntVar(&w.monitor.Witnesses, "require-witnesses", 0, "how many pinned witnesses must have cosigned the checkpoint")
 	c.Flags().BoolVar(&w.asJSON, "json", false, "print JSON, one object a line")
 	cli.Require(c, "trusted-keys", "state")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -47,6 +50,9 @@ func (a *app) monitorCommand() *cobra.Command {
 		if len(trusted.LogKeys()) == 0 {
 			return fmt.Errorf("--trusted-keys: %s names no key of the log (logKeys)", *trustedFile)
 		}
+		if n := len(trusted.Witnesses()); w.monitor.Witnesses < 0 || w.monitor.Witnesses > n {
+			return fmt.Errorf("--require-witnesses must be from 0 to %d, the number of witnessKeys in %s", n, *trustedFile)
+		}
 		for _, path := range *kept {
 			k, err := a.keptCheckpoint(path, trusted)
 			if err != nil {
@@ -59,7 +65,7 @@ func (a *app) monitorCommand() *cobra.Command {
 			return err
 		}
 		defer service.Close()
-		w.monitor = monitor.Monitor{Client: service, Trusted: trusted, Wait: waitFor}
+		w.monitor.Client, w.monitor.Trusted, w.monitor.Now, w.monitor.Wait = service, trusted, a.Now, waitFor
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		return w.run(ctx)
@@ -101,6 +107,14 @@ type logWatch struct {
 	state          string
 	follow, asJSON bool
 	every          time.Duration
+	stamps         stampWatch
+}
+
+// stampWatch is what is known of the tokens of pinned authorities.
+type stampWatch struct {
+	after           int64 // the size of the last tree whose tokens were checked
+	checked, passed int
+	newest          map[string]time.Time
 }
 
 // LogState is the file of the last good checkpoint.
@@ -108,6 +122,9 @@ type LogState struct {
 	Version    int    `json:"version"`    // 1
 	Checkpoint string `json:"checkpoint"` // the signed note, whole
 	CheckedAt  string `json:"checkedAt"`
+	// StampedSize is that of the largest tree whose timestamp tokens were checked, Stamped the time of the newest by authority.
+	StampedSize int64                `json:"stampedSize,omitempty"`
+	Stamped     map[string]time.Time `json:"stamped,omitempty"`
 }
 
 func (w *logWatch) run(ctx context.Context) error {
@@ -125,6 +142,13 @@ func (w *logWatch) run(ctx context.Context) error {
 			if !w.follow || seen.Note != last {
 				if err := w.tell(seen, last == ""); err != nil {
 					return err
+				}
+				if n := len(seen.Witnessed); n < w.monitor.Witnesses {
+					few := fmt.Sprintf("only %d of the %d witnesses that are required have cosigned the checkpoint of %d entries; that is no sign of rewritten history: a witness may be away, or slow", n, w.monitor.Witnesses, seen.Size)
+					if !w.follow {
+						return cli.NegativeError("TOO FEW WITNESSES: " + few)
+					}
+					_, _ = fmt.Fprintf(w.Errs, "integrity: %s\n", few)
 				}
 			}
 			last, backoff = seen.Note, client.Backoff{}
@@ -155,24 +179,55 @@ func (w *logWatch) read() (string, error) {
 	if err := json.Unmarshal(text, &s); err != nil || s.Version != 1 || s.Checkpoint == "" {
 		return "", fmt.Errorf("--state: %s is no state of this command", w.state)
 	}
+	w.stamps.after, w.stamps.newest = s.StampedSize, s.Stamped
 	return s.Checkpoint, nil
 }
 
 // look checks once and keeps what passed. Nothing is kept of what did not.
-func (w *logWatch) look(ctx context.Context, last string) (monitor.Seen, error) {
+func (w *logWatch) look(ctx context.Context, last string) (seen monitor.Seen, err error) {
 	kept := w.kept
 	if last != "" {
 		kept = append([]monitor.Kept{{Name: w.state, Note: last}}, kept...)
 	}
-	seen, err := w.monitor.Check(ctx, kept)
-	if err != nil || seen.Note == last {
-		return seen, err
+	stamps := w.stamps
+	for more := true; more; {
+		var page monitor.Stamped
+		if len(w.monitor.Trusted.Authorities()) > 0 {
+			if page, err = w.monitor.Stamped(ctx, stamps.after); err != nil {
+				return seen, err
+			}
+			stamps.take(page)
+		}
+		// The tokens were fetched first, so the log must hold each of their checkpoints.
+		if seen, err = w.monitor.Check(ctx, append(slices.Clip(kept), page.Kept...)); err != nil {
+			return seen, err
+		}
+		more = page.More
 	}
-	text, err := json.MarshalIndent(LogState{1, seen.Note, evidence.FormatTime(w.Now())}, "", "  ")
+	unchanged := seen.Note == last && stamps.after == w.stamps.after
+	w.stamps = stamps
+	if unchanged {
+		return seen, nil
+	}
+	text, err := json.MarshalIndent(LogState{1, seen.Note, evidence.FormatTime(w.Now()), stamps.after, stamps.newest}, "", "  ")
 	if err != nil {
 		return seen, err
 	}
 	return seen, keyfiles.Replace(w.state, append(text, '\n'), 0o644)
+}
+
+// take adds a page that was checked.
+func (s *stampWatch) take(page monitor.Stamped) {
+	newest := maps.Clone(s.newest)
+	if newest == nil {
+		newest = map[string]time.Time{}
+	}
+	for authority, at := range page.Newest {
+		if at.After(newest[authority]) {
+			newest[authority] = at
+		}
+	}
+	s.after, s.newest, s.checked, s.passed = page.Next, newest, s.checked+len(page.Kept), s.passed+page.Passed
 }
 
 func (w *logWatch) tell(seen monitor.Seen, first bool) error {
@@ -181,15 +236,25 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 		outcome = "first"
 	}
 	if w.asJSON {
+		newest := map[string]string{}
+		for authority, at := range w.stamps.newest {
+			newest[authority] = evidence.FormatTime(at)
+		}
 		return cli.WriteJSON(w.Out, struct {
-			Result    string   `json:"result"` // "first" or "consistent"
-			Origin    string   `json:"origin"`
-			Size      int64    `json:"size"`
-			Root      string   `json:"root"`
-			Witnesses []string `json:"witnesses"` // whose cosignatures were not checked
-			Evidence  int      `json:"evidence"`  // how many proofs the log continues
-			CheckedAt string   `json:"checkedAt"`
-		}{outcome, seen.Origin, seen.Size, seen.Root.String(), append([]string{}, seen.Witnesses...), len(w.kept), now}, "")
+			Result      string      `json:"result"` // "first" or "consistent"
+			Origin      string      `json:"origin"`
+			Size        int64       `json:"size"`
+			Root        string      `json:"root"`
+			Witnesses   []string    `json:"witnesses"`   // names on cosignatures, which are not all checked
+			Witnessed   []string    `json:"witnessed"`   // pinned witnesses whose cosignatures hold
+			WitnessKeys int         `json:"witnessKeys"` // how many are pinned
+			Evidence    int         `json:"evidence"`    // how many proofs the log continues
+			Timestamps  stampReport `json:"timestamps"`
+			CheckedAt   string      `json:"checkedAt"`
+		}{
+			outcome, seen.Origin, seen.Size, seen.Root.String(), append([]string{}, seen.Witnesses...), append([]string{}, seen.Witnessed...),
+			len(w.monitor.Trusted.Witnesses()), len(w.kept), stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, newest}, now,
+		}, "")
 	}
 	words := "it continues the last checkpoint"
 	if first {
@@ -198,8 +263,34 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 	if len(w.kept) > 0 {
 		words += fmt.Sprintf("; it continues the log of %d saved evidence", len(w.kept))
 	}
+	if m := len(w.monitor.Trusted.Witnesses()); m > 0 {
+		words += fmt.Sprintf("; witnessed: %d of %d", len(seen.Witnessed), m)
+	}
+	if len(w.monitor.Trusted.Authorities()) > 0 {
+		words += "; " + w.stamps.words(w.Now())
+	}
 	_, err := fmt.Fprintf(w.Out, "%s  %s has %d entries, root %s: %s\n", now, seen.Origin, seen.Size, seen.Root, words)
 	return err
+}
+
+// stampReport is what --json says of timestamp tokens.
+type stampReport struct {
+	Checked     int               `json:"checked"`     // stamped checkpoints that the log contains, in this run
+	Passed      int               `json:"passed"`      // tokens that no pinned authority answers for
+	StampedSize int64             `json:"stampedSize"` // of the largest tree with a token
+	Newest      map[string]string `json:"newest"`      // genTime of the newest token, by authority
+}
+
+// words tell of tokens, and how old the newest is.
+func (s stampWatch) words(now time.Time) string {
+	text := fmt.Sprintf("it contains %d more stamped checkpoints", s.checked)
+	for _, authority := range slices.Sorted(maps.Keys(s.newest)) {
+		text += fmt.Sprintf(", the newest %s old, says %s", now.Sub(s.newest[authority]).Round(time.Second), authority)
+	}
+	if s.passed > 0 {
+		text += fmt.Sprintf("; %d tokens were passed over", s.passed)
+	}
+	return text
 }
 
 // shout tells of an alarm and keeps its proof in a file whose name is that of its content.

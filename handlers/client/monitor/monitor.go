@@ -38,6 +38,10 @@ const (
 	UnknownKey Kind = "unknown-key"
 	// BadSignature: it names a pinned key, whose signature does not belong to it.
 	BadSignature Kind = "bad-signature"
+	// RevokedKey: every pinned key that signed the checkpoint was revoked.
+	RevokedKey Kind = "revoked-key"
+	// BadTimestamp: a token that the log serves as that of a pinned authority does not hold over its checkpoint.
+	BadTimestamp Kind = "bad-timestamp"
 	// BadTiles: the hashes that the log serves do not lead to the root that it signed.
 	BadTiles Kind = "bad-tiles"
 )
@@ -46,6 +50,8 @@ const (
 type Kept struct {
 	Name string // where it is kept, for people
 	Note string // the signed note, whole
+	// Token is that of a timestamp authority over the note, which shows that it existed before its time.
+	Token []byte
 }
 
 // AlarmError is what must be looked at by a person. Known and Seen are whole signed notes.
@@ -54,6 +60,7 @@ type AlarmError struct {
 	Detail    string `json:"detail"`
 	KnownFrom string `json:"knownFrom,omitempty"` // Kept.Name
 	Known     string `json:"known,omitempty"`     // the kept checkpoint that Seen contradicts
+	Token     []byte `json:"token,omitempty"`     // Kept.Token, DER in base64
 	Seen      string `json:"seen"`
 	// RootAtKnownSize and Proof are of Rewritten where Seen is the larger: the root that Seen's tree has at Known's
 	// size, which is not Known's, and the consistency proof from it to Seen (RFC 9162, section 2.1.4), all in base64.
@@ -67,17 +74,26 @@ func (a *AlarmError) Error() string { return string(a.Kind) + ": " + a.Detail }
 type Seen struct {
 	evidence.Checkpoint
 	Note string
+	// Witnessed are the names of the pinned witnesses whose cosignatures hold.
+	Witnessed []string
 }
 
 // Monitor checks one log. Wait must end with ctx.
 type Monitor struct {
 	Client  *client.Client
 	Trusted *evidence.TrustedKeys
+	Now     func() time.Time
 	Wait    func(context.Context, time.Duration) error
+	// Witnesses is how many pinned witnesses should have cosigned. A checkpoint with fewer is asked for again, as they come
+	// to it a moment after it; it passes all the same, and Seen.Witnessed tells.
+	Witnesses int
 }
 
+// mostAhead is how far ahead of Now the time of a cosignature or token may be.
+const mostAhead = 300 * time.Second
+
 const (
-	staleAttempts = 3 // of a checkpoint that is smaller than a kept one
+	staleAttempts = 3 // of a checkpoint that is smaller than a kept one, or lacks cosignatures
 	stalePause    = 2 * time.Second
 )
 
@@ -101,7 +117,7 @@ func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 		if seen, err = m.fetch(ctx); err != nil {
 			return Seen{}, err
 		}
-		if seen.Size >= largest || attempt == staleAttempts {
+		if seen.Size >= largest && len(seen.Witnessed) >= m.Witnesses || attempt == staleAttempts {
 			break
 		}
 		if err := m.Wait(ctx, stalePause); err != nil {
@@ -120,7 +136,7 @@ func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 			return Seen{}, err
 		}
 		if alarm != nil {
-			alarm.KnownFrom, alarm.Known, alarm.Seen = kept[i].Name, kept[i].Note, seen.Note
+			alarm.KnownFrom, alarm.Known, alarm.Token, alarm.Seen = kept[i].Name, kept[i].Note, kept[i].Token, seen.Note
 			return Seen{}, alarm
 		}
 	}
@@ -138,10 +154,12 @@ func (m Monitor) fetch(ctx context.Context) (Seen, error) {
 		return Seen{}, fmt.Errorf("%s answered no checkpoint: %w", m.Client.BaseURL(), err)
 	case errors.Is(err, evidence.ErrUnknownLogKey):
 		return Seen{}, &AlarmError{Kind: UnknownKey, Detail: "no pinned key of the log signed the checkpoint of " + fmt.Sprintf("%q", c.Origin), Seen: note}
+	case errors.Is(err, evidence.ErrRevokedLogKey):
+		return Seen{}, &AlarmError{Kind: RevokedKey, Detail: err.Error(), Seen: note}
 	case err != nil:
 		return Seen{}, &AlarmError{Kind: BadSignature, Detail: err.Error(), Seen: note}
 	}
-	return Seen{c, note}, nil
+	return Seen{c, note, m.Trusted.Cosigned(note, m.Now().Add(mostAhead))}, nil
 }
 
 // mostWait is the longest that one request waits, because the limits of an address are those of a minute.

@@ -41,7 +41,7 @@ func watch(t *testing.T, size int) *watched {
 		t.Fatal(err)
 	}
 	t.Cleanup(service.Close)
-	w.Monitor = monitor.Monitor{Client: service, Trusted: w.Pinned(), Wait: func(context.Context, time.Duration) error {
+	w.Monitor = monitor.Monitor{Client: service, Trusted: w.Pinned(), Now: time.Now, Wait: func(context.Context, time.Duration) error {
 		w.paused++
 		return nil
 	}}
