@@ -72,6 +72,7 @@ func (s *service) watched() ops.Service {
 	}
 	if w.TransparencyLog = s.tree.keeper != nil; w.TransparencyLog {
 		w.Failures["transparency"] = s.tree.keeper.Failures
+		w.Authorities, w.StampInterval = s.tree.authorities, s.cfg.TimestampInterval
 		w.LogTrusted = func() bool { return s.tree.signer.Load() != nil }
 	}
 	if s.database != nil {

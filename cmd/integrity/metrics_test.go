@@ -84,7 +84,8 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	broker := integritytest.NewBroker(t) // away at first
 	address := freeAddress(t)
-	s := surroundings{env: []string{"INTEGRITY_NATS_URL=" + broker.URL(), "INTEGRITY_WEBHOOK_ALLOW_INSECURE=true"}}.start(t, dataDir(t), "--demo", "--metrics-listen", address)
+	s := surroundings{env: []string{"INTEGRITY_NATS_URL=" + broker.URL(), "INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", "INTEGRITY_TIMESTAMP_AUTHORITIES=unpinned https://127.0.0.1:1"}}.
+		start(t, dataDir(t), "--demo", "--metrics-listen", address)
 	access := s.demo()
 	client := plainHTTP()
 	request := func(want int, method, path, key string, body, answer any) {
@@ -191,7 +192,7 @@ func TestMetrics(t *testing.T) {
 // noIDs looks at every label: its name is one of those that we know, its value names nothing of anybody's.
 func noIDs(t *testing.T, s scrape) {
 	t.Helper()
-	known := []string{"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby", "witness", "cause", "clocks"}
+	known := []string{"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby", "witness", "authority", "cause", "clocks"}
 	id := regexp.MustCompile(`[a-z]{3}_[0-9a-z]{26}|\b[a-z2-7]{26}\b|[0-9a-f]{32}|BREW|nothing|example\.`)
 	for name, family := range s {
 		if !strings.HasPrefix(name, "integrity_") {
@@ -210,8 +211,8 @@ func noIDs(t *testing.T, s scrape) {
 // answerable looks for every series that a query of the dashboard or of an alert rule asks for, with its labels.
 func answerable(t *testing.T, s scrape) {
 	t.Helper()
-	// What Prometheus adds, what needs a standby or a witness, and what integrity witness measures.
-	elsewhere := []string{"up", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves", "integrity_witness_submissions_total"}
+	// What Prometheus adds, what needs a standby, a witness or a token, and what integrity witness measures.
+	elsewhere := []string{"up", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves", "integrity_timestamp_token_age_seconds", "integrity_witness_submissions_total"}
 	added := []string{"job", "instance", "le", "quantile"}
 	for where, expr := range queries(t) {
 		for name, labels := range selected(t, expr) {

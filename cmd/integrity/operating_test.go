@@ -184,11 +184,11 @@ func anchor(text string) string {
 }
 
 func contentsList(text string) string {
-	var b strings.Builder
+	var links []string
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
-		fmt.Fprintf(&b, "%s- [%s](#%s)\n", strings.Repeat("  ", len(m[1])-2), m[2], anchor(m[2]))
+		links = append(links, fmt.Sprintf("[%s](#%s)", m[2], anchor(m[2])))
 	}
-	return b.String()
+	return item(strings.Join(links, " · "))
 }
 
 // item is an entry of a list, broken into lines.

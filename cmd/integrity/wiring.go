@@ -239,6 +239,7 @@ type tree struct {
 	keeper      *transparency.Keeper
 	reader      *transparency.Reader
 	signer      atomic.Pointer[transparency.Signer] // nil: this process leaves the tree to others
+	authorities []*transparency.TimestampAuthority
 }
 
 // freshTree is for how long a checkpoint that was read may be the one of evidence: a new one comes every second at most.
@@ -251,6 +252,9 @@ func (s *service) openTree(ctx context.Context) error {
 	}
 	witnesses, err := s.cfg.WitnessList()
 	if err != nil {
+		return err
+	}
+	if s.tree.authorities, err = s.cfg.TimestampAuthorityList(); err != nil {
 		return err
 	}
 	if s.database != nil {
@@ -268,6 +272,8 @@ func (s *service) openTree(ctx context.Context) error {
 	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree}
 	s.tree.keeper, err = transparency.New(transparency.Config{
 		Pool: s.tree.write, Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log,
+		Authorities: s.tree.authorities, Stamp: s.cfg.TimestampInterval,
+		Pinned: func(name string) (evidence.Authority, bool) { return s.keys.Load().Trusted.Authority(name) },
 	})
 	return err
 }

@@ -6,9 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
-	osexec "os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,24 +17,32 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency/stamptest"
 	"integrityledger/projections/ledgertest"
 )
 
 // stamping configures a process whose trusted keys pin the authorities.
-func stamping(authorities ...*authority) func(*Config) {
+func stamping(t *testing.T, authorities ...*stamptest.Authority) func(*Config) {
 	return func(c *Config) {
 		c.Pinned = func(name string) (evidence.Authority, bool) {
 			for _, a := range authorities {
-				if a.name == name {
-					return a.pinned(), true
+				if a.Name == name {
+					return a.Pinned(), true
 				}
 			}
 			return evidence.Authority{}, false
 		}
 		for _, a := range authorities {
-			c.Authorities = append(c.Authorities, a.configured())
+			c.Authorities = append(c.Authorities, configured(t, a))
 		}
 	}
+}
+
+func configured(t *testing.T, a *stamptest.Authority) *TimestampAuthority {
+	t.Helper()
+	configured, err := NewTimestampAuthority(a.Name, a.URL)
+	check(t, err)
+	return configured
 }
 
 // stampNow takes a look at every authority.
@@ -49,42 +54,29 @@ func (k *Keeper) stampNow() {
 
 // tokens are those that are stored, as <tree size> <authority>, each accepted by OpenSSL for its checkpoint under its
 // authority's root, and each checkpoint signed by the log.
-func tokens(t *testing.T, l *ledgertest.Ledger, signer *Signer, authorities ...*authority) (names []string) {
+func tokens(t *testing.T, l *ledgertest.Ledger, signer *Signer, authorities ...*stamptest.Authority) (names []string) {
 	t.Helper()
-	stamps, err := (&Reader{Pool: l.Pool}).Timestamps(context.Background(), 0, 1000)
-	check(t, err)
 	v, err := note.NewVerifier(signer.VerifierKey)
 	check(t, err)
-	for _, s := range stamps {
+	for _, s := range stampsOf(t, l) {
 		names = append(names, fmt.Sprintf("%d %s", s.TreeSize, s.Authority))
 		opened, err := note.Open([]byte(s.Checkpoint), note.VerifierList(v))
 		check(t, err)
 		if len(opened.UnverifiedSigs) > 0 || !strings.HasPrefix(opened.Text, fmt.Sprintf("%s\n%d\n", logName, s.TreeSize)) {
 			t.Errorf("the stamped checkpoint %q", s.Checkpoint)
 		}
-		i := slices.IndexFunc(authorities, func(a *authority) bool { return a.name == s.Authority })
-		openSSLAccepts(t, authorities[i], s.Checkpoint, s.Token)
+		i := slices.IndexFunc(authorities, func(a *stamptest.Authority) bool { return a.Name == s.Authority })
+		authorities[i].Verify([]byte(s.Checkpoint), s.Token)
 	}
 	return names
-}
-
-// openSSLAccepts is what a stranger does who has the note, the token and the authority's root.
-func openSSLAccepts(t *testing.T, a *authority, checkpoint string, token []byte) {
-	t.Helper()
-	data, in := filepath.Join(a.dir, "note"), filepath.Join(a.dir, "token")
-	check(t, os.WriteFile(data, []byte(checkpoint), 0o600))
-	check(t, os.WriteFile(in, token, 0o600))
-	if out, err := osexec.Command("openssl", "ts", "-verify", "-data", data, "-token_in", "-in", in, "-CAfile", filepath.Join(a.dir, "root.pem")).CombinedOutput(); err != nil || !strings.Contains(string(out), "Verification: OK") {
-		t.Errorf("openssl ts -verify: %v\n%s", err, out)
-	}
 }
 
 // TestOneTokenForAll: a thousand records that were registered between two looks share one token, and each of them is
 // proved to be in what was stamped, by another implementation's word.
 func TestOneTokenForAll(t *testing.T) {
-	l, signer, a := ledgertest.New(t), newSigner(t), newAuthority(t, "tsa.example")
+	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "tsa.example")
 	o := l.Organization(t, 1, domain.InternalPlan)
-	log := process(t, l, signer, stamping(a))
+	log := process(t, l, signer, stamping(t, a))
 	log.turned(t)
 	for round := range 10 { // with checkpoints in between, as in a minute
 		register(t, l, o, 100*round, 100)
@@ -93,8 +85,8 @@ func TestOneTokenForAll(t *testing.T) {
 	log.stampNow()
 	log.stampNow()
 	size, root := published(t, l, signer)
-	if got, want := tokens(t, l, signer, a), []string{fmt.Sprintf("%d tsa.example", size)}; !slices.Equal(got, want) || a.asked != 1 {
-		t.Fatalf("tokens %v, want %v; the authority was asked %d times", got, want, a.asked)
+	if got, want := tokens(t, l, signer, a), []string{fmt.Sprintf("%d tsa.example", size)}; !slices.Equal(got, want) || a.Asked() != 1 {
+		t.Fatalf("tokens %v, want %v; the authority was asked %d times", got, want, a.Asked())
 	}
 	if log.Authorities[0].Stored() != 1 || log.Authorities[0].Failures() != 0 {
 		t.Errorf("%d stored, %d failures", log.Authorities[0].Stored(), log.Authorities[0].Failures())
@@ -130,9 +122,9 @@ func proves(t *testing.T, s evidence.Timestamp, leaf, root []byte) {
 // reader that has seen other trees before.
 func TestStamped(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
-	first, second := newAuthority(t, "b.first"), newAuthority(t, "a.second")
+	first, second := stamptest.New(t, "b.first"), stamptest.New(t, "a.second")
 	o := l.Organization(t, 2, domain.InternalPlan)
-	log := process(t, l, signer, stamping(first, second))
+	log := process(t, l, signer, stamping(t, first, second))
 	ctx := context.Background()
 	roots := map[int64][]byte{}
 	grow := func(from, n int, who ...int) int64 {
@@ -176,9 +168,9 @@ func TestStamped(t *testing.T) {
 					text := fmt.Sprint(s.TreeSize)
 					for _, token := range s.Tokens {
 						text += " " + token.Authority
-						pinned := first.pinned()
-						if token.Authority == second.name {
-							pinned = second.pinned()
+						pinned := first.Pinned()
+						if token.Authority == second.Name {
+							pinned = second.Pinned()
 						}
 						der, err := base64.StdEncoding.DecodeString(token.Token)
 						check(t, err)

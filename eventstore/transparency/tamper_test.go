@@ -155,7 +155,7 @@ func TestFalseProof(t *testing.T) {
 }
 
 // saved is a backup of the log's tables; the events of the ledger go on.
-var saved = []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_keys"}
+var saved = []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_keys", "log_timestamps"}
 
 func backUp(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()

@@ -67,6 +67,8 @@ type Config struct {
 	DrainDelay, ClockTolerance      time.Duration
 	Transparency                    bool
 	TransparencyKey, Witnesses      string
+	TimestampAuthorities            string
+	TimestampInterval               time.Duration
 	WitnessListen, WitnessLogs      string
 	WitnessName, WitnessKey         string
 	WitnessPerMinute                int
@@ -198,17 +200,23 @@ func (c *Config) Encrypted() bool { return c.TLSCert != "" }
 
 // WitnessList are the witnesses of a file, where the text is not itself a list.
 func (c *Config) WitnessList() ([]*transparency.Witness, error) {
-	return listed("WITNESSES", c.Witnesses, transparency.ParseWitnesses)
+	return listed("WITNESSES", c.Witnesses, "+", transparency.ParseWitnesses)
+}
+
+// TimestampAuthorityList are the authorities of a file, where the text is not itself a list.
+func (c *Config) TimestampAuthorityList() ([]*transparency.TimestampAuthority, error) {
+	return listed("TIMESTAMP_AUTHORITIES", c.TimestampAuthorities, "://", transparency.ParseTimestampAuthorities)
 }
 
 // LogList are the logs that this installation cosigns, of a file where the text is not itself a list.
 func (c *Config) LogList() (witness.Logs, error) {
-	return listed("WITNESS_LOGS", c.WitnessLogs, witness.ParseLogs)
+	return listed("WITNESS_LOGS", c.WitnessLogs, "+", witness.ParseLogs)
 }
 
-// listed reads a list of verifier keys, each of which has a plus sign, or the file that a text without one names.
-func listed[T any](setting, text string, parse func(string) (T, error)) (list T, err error) {
-	if text != "" && !strings.Contains(text, "+") {
+// listed reads a list, whose elements have a mark, as a verifier key has a plus sign; a text without it names the file
+// of one.
+func listed[T any](setting, text, mark string, parse func(string) (T, error)) (list T, err error) {
+	if text != "" && !strings.Contains(text, mark) {
 		var read []byte
 		if read, err = os.ReadFile(text); err != nil {
 			return list, fmt.Errorf("%s%s: %w", Prefix, setting, err)

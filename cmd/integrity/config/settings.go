@@ -156,6 +156,12 @@ func (c *Config) settings() []Setting {
 		{Name: "WITNESSES",
 			value: checked(&c.Witnesses, "the path of a file, or a list separated by commas, of witnesses: a verifier key, a space, an https address", witnesses),
 			Help:  "witnesses that cosign the checkpoints of the transparency log (C2SP tlog-witness): a file with one a line, or a list"},
+		{Name: "TIMESTAMP_AUTHORITIES",
+			value: checked(&c.TimestampAuthorities, "the path of a file, or a list separated by commas, of at most 4: a name, a space, an https address", timestampAuthorities),
+			Help:  "authorities that stamp the checkpoints of the transparency log (RFC 3161): a file with one a line, or a list"},
+		{Name: "TIMESTAMP_INTERVAL", Default: "60s",
+			value: between(&c.TimestampInterval, "a duration from 1s to 1h", time.ParseDuration, time.Second, time.Hour),
+			Help:  "time between two tokens of an authority, while the transparency log grows"},
 		{Name: "WITNESS_LISTEN", Witness: true, Default: "127.0.0.1:8081", value: checked(&c.WitnessListen, "host:port", hostPort),
 			Help: "address that integrity witness listens on"},
 		{Name: "WITNESS_NAME", Witness: true,
@@ -251,6 +257,11 @@ func issuer(text string) error {
 
 func witnesses(text string) error {
 	_, err := (&Config{Witnesses: text}).WitnessList()
+	return err
+}
+
+func timestampAuthorities(text string) error {
+	_, err := (&Config{TimestampAuthorities: text}).TimestampAuthorityList()
 	return err
 }
 

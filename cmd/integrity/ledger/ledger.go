@@ -221,7 +221,7 @@ const (
 	ScanConns   = 2
 	QueueConns  = 4
 	StreamConns = 4 // that forward events
-	LogConns    = 3 // that write the transparency tree
+	LogConns    = 4 // that write the transparency tree
 	ProofConns  = 4 // that read it
 	probeConns  = 1 // that /readyz asks
 	wakeConns   = 2 // of eventstore.NotifyPool

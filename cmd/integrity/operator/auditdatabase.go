@@ -8,6 +8,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -163,7 +164,16 @@ func (d *databaseAudit) log(ctx context.Context) error {
 		return err
 	}
 	d.view.checkpoint("transparency_checkpoint", note, d.Trusted)
-	return nil
+	stamps, err := transparency.CheckStamps(ctx, d.pool, d.Trusted, func(s transparency.Stamp, fault error) {
+		d.view.found(audit.Finding{
+			Check: audit.CheckLog, Place: fmt.Sprintf("log_timestamps %d %s", s.TreeSize, s.Authority),
+			Expected: "a token of its authority over the checkpoint of the tree that the events give", Found: fault.Error(),
+		})
+	})
+	if stamps.Unpinned != nil {
+		d.view.NotChecked = append(d.view.NotChecked, "who signed the tokens of "+strings.Join(stamps.Unpinned, ", ")+": the trusted keys pin no certificate under the name")
+	}
+	return err
 }
 
 // projections compares every row with a replay of the log, which is begun anew whatever an earlier one has left.

@@ -93,6 +93,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		d.database(ctx)
 		d.disks()
 		d.neighbours(ctx)
+		d.timestamps(ctx)
 		return d.report(v.json)
 	})
 }

@@ -32,6 +32,7 @@ type LogStatusView struct {
 	SignedBy   *string          `json:"signedBy"`
 	Halted     bool             `json:"halted"`
 	Cosigned   map[string]int64 `json:"cosigned"`
+	Timestamps []StampView      `json:"timestamps"`
 	Checkpoint *string          `json:"checkpoint"`
 }
 
@@ -42,8 +43,12 @@ func (a *app) logStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		view := LogStatusView{Events: s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned}
-		text := fmt.Sprintf("events     %d\nleaves     %d\npublished  %d\n", s.Events, s.Leaves, s.Published)
+		stamps, stamped, err := a.stampViews(ctx, l)
+		if err != nil {
+			return err
+		}
+		view := LogStatusView{Events: s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned, Timestamps: stamps}
+		text := fmt.Sprintf("events     %d\nleaves     %d\npublished  %d\n%s", s.Events, s.Leaves, s.Published, stamped)
 		if s.Checkpoint != "" {
 			at := cli.TimeText(s.SignedAt)
 			view.SignedAt, view.SignedBy, view.Checkpoint = &at, &s.SignedBy, &s.Checkpoint
@@ -67,11 +72,31 @@ func (a *app) logCheckCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		trusted, err := trustedOrNone(l.Config)
+		if err != nil {
+			return err
+		}
+		var wrong []string
+		stamps, err := transparency.CheckStamps(ctx, l.Read, trusted, func(s transparency.Stamp, fault error) {
+			wrong = append(wrong, fmt.Sprintf("the token of %s for %d leaves: %v", s.Authority, s.TreeSize, fault))
+		})
+		if err != nil {
+			return err
+		}
+		if wrong != nil {
+			return cli.NegativeError(strings.Join(wrong, "\n"))
+		}
+		text := fmt.Sprintf("%d leaves, derived anew from the events, agree with the tree; %d of them are published\nroot  %s\n%d tokens of time-stamping authorities agree with it\n", d.Leaves, d.Published, d.Root, stamps.Tokens)
+		if stamps.Unpinned != nil {
+			text += "not checked: who signed the tokens of " + strings.Join(stamps.Unpinned, ", ") + ", under whose names the trusted keys pin no certificate\n"
+		}
 		return v.print(struct {
-			Leaves    int64  `json:"leaves"`
-			Published int64  `json:"published"`
-			Root      string `json:"root"`
-		}{d.Leaves, d.Published, d.Root}, fmt.Sprintf("%d leaves, derived anew from the events, agree with the tree; %d of them are published\nroot  %s\n", d.Leaves, d.Published, d.Root))
+			Leaves    int64    `json:"leaves"`
+			Published int64    `json:"published"`
+			Root      string   `json:"root"`
+			Tokens    int64    `json:"tokens"`
+			Unpinned  []string `json:"unpinned"`
+		}{d.Leaves, d.Published, d.Root, stamps.Tokens, append([]string{}, stamps.Unpinned...)}, text)
 	})
 }
 

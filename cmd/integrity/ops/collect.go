@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -31,10 +32,13 @@ type Service struct {
 	Failures  map[string]func() int64 // of pages, by consumer
 	// TransparencyLog says whether there is one.
 	TransparencyLog bool
-	LogTrusted      func() bool // where there is one
-	DataDir         string      // of the embedded PostgreSQL; empty: its disk is not this process's
-	Now             func() time.Time
-	Log             *slog.Logger
+	// Authorities are those that this process asks for tokens, every StampInterval.
+	Authorities   []*transparency.TimestampAuthority
+	StampInterval time.Duration
+	LogTrusted    func() bool // where there is one
+	DataDir       string      // of the embedded PostgreSQL; empty: its disk is not this process\'s
+	Now           func() time.Time
+	Log           *slog.Logger
 }
 
 // What the database is asked is remembered for so long, whoever asks.
@@ -72,6 +76,7 @@ type state struct {
 	lags     map[string]map[domain.Shard]consumer.Lag
 	standbys []query.Standby
 	log      transparency.Status
+	stamps   []transparency.StampState
 }
 
 type metric struct {
@@ -114,6 +119,11 @@ var (
 	logTrusted    = gauge("integrity_transparency_key_trusted", "1 where this process has a log key that is trusted and not revoked; 0: it signs no checkpoint.")
 	logHalted     = gauge("integrity_transparency_halted", "1 where the transparency log stands still after a restore, until integrity log resume.")
 	logCosigned   = gauge("integrity_transparency_cosigned_leaves", "Leaves of the last checkpoint that a witness has cosigned.", "witness")
+	stampAge      = gauge("integrity_timestamp_token_age_seconds", "Age of the newest token of an authority over a checkpoint of the transparency log.", "authority")
+	stampLag      = gauge("integrity_timestamp_lag_seconds", "Age of the first published event that no token of an authority covers.", "authority")
+	stampInterval = gauge("integrity_timestamp_interval_seconds", "Time between two tokens of an authority.")
+	stampTokens   = counter("integrity_timestamp_tokens_total", "Tokens of an authority that this process has stored.", "authority")
+	stampFailures = counter("integrity_timestamp_failures_total", "Times that this process asked an authority and got no token that it could store.", "authority")
 	outboxRows    = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait, counted up to 10000.", "shard")
 	outboxAge     = gauge("integrity_outbox_oldest_due_seconds", "How long the oldest webhook delivery has been due.", "shard")
 	mailRows      = gauge("integrity_mail_queue_mails", "Mails that wait, counted up to 10000.", "shard")
@@ -155,6 +165,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for name, count := range c.Failures {
 		send(failures, float64(count()), name)
+	}
+	for _, a := range c.Authorities {
+		send(stampTokens, float64(a.Stored()), a.Name())
+		send(stampFailures, float64(a.Failures()), a.Name())
 	}
 	for name, pool := range c.Pools {
 		stat := pool.Stat()
@@ -220,6 +234,7 @@ func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
 	}
 	if c.TransparencyLog {
 		c.collectLog(send, s.log, now)
+		c.collectStamps(send, s.stamps, now)
 	}
 	send(standbys, float64(len(s.standbys)))
 	seen := map[string]bool{} // two may have one name: the first is shown
@@ -258,6 +273,28 @@ func (c *collector) collectLog(send func(metric, float64, ...string), s transpar
 	}
 }
 
+func (c *collector) collectStamps(send func(metric, float64, ...string), states []transparency.StampState, now time.Time) {
+	if c.Authorities != nil {
+		send(stampInterval, c.StampInterval.Seconds())
+	}
+	for _, s := range states {
+		if !slices.Contains(c.stampers(), s.Authority) {
+			continue // a former authority
+		}
+		if s.TreeSize > 0 {
+			send(stampAge, s.Age(now).Seconds(), s.Authority)
+		}
+		send(stampLag, s.Lag(now).Seconds(), s.Authority)
+	}
+}
+
+func (c *collector) stampers() (names []string) {
+	for _, a := range c.Authorities {
+		names = append(names, a.Name())
+	}
+	return names
+}
+
 // ask asks the database, unless it was asked a moment ago.
 func (c *collector) ask() (state, map[string]int64) {
 	c.mu.Lock()
@@ -294,6 +331,11 @@ func (c *collector) look(ctx context.Context) (s state) {
 	if c.TransparencyLog {
 		if s.log, s.err = transparency.ReadStatus(ctx, c.Database); s.err != nil {
 			return s
+		}
+		if c.Authorities != nil {
+			if s.stamps, s.err = transparency.ReadStamps(ctx, c.Database, c.stampers()); s.err != nil {
+				return s
+			}
 		}
 	}
 	s.standbys, s.err = query.Standbys(ctx, c.Database)

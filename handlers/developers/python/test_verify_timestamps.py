@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 import verify_integrity
@@ -29,6 +29,9 @@ from timestamp_fixture import (
     judge, key, names, note_key, note_line, oid, places, proof, rebuilt, receipt, revoked_entry, signed, stamp, stamping, standard, token, trust, url,
 )
 from verify_integrity import CannotCheck, Findings, main, parse_trusted_keys, verify_receipt
+
+
+POINT = key("root", "P-256").public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
 
 
 class Times(unittest.TestCase):
@@ -145,6 +148,7 @@ class Times(unittest.TestCase):
             "no certificates": {"certificates": []}, "nine certificates": {"certificates": [TSA, *(stamping() for _ in range(8))]},
             "an attribute certificate": {"certificates": [TSA, der(0xA2, TSA[4:])]}, "the signer twice": {"certificates": [TSA, TSA]},
             "another's certificate": {"certificates": [stamping()]}, "rubbish": {"certificates": [TSA, der(0x30, integer(1))]},
+            "a key that is no point": {"certificates": [TSA, ROOT.replace(POINT, POINT[:-1] + bytes([POINT[-1] ^ 1]))]},
             "revocation lists": {"crls": der(0xA1)}, "two signers": {"signers": 2}, "no signer": {"signers": 0},
             "named by key": {"sid": der(0x80, bytes(20))}, "unsigned attributes": {"unsigned": der(0xA1, der(0x30, oid("1.2.3"), der(0x31, NULL)))},
             "order": {"order": lambda encoded: sorted(encoded, reverse=True)}, "an attribute twice": {"attribute": {"again": (oid("1.2.840.113549.1.9.3"), oid("1.2.3"))}},

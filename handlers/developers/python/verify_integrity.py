@@ -1051,6 +1051,8 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
     _one_der(der, "a certificate")
 
     def build(whole: Any) -> _Certificate:
+        with contextlib.suppress(UnsupportedAlgorithm):  # such a key signs nothing here
+            load_der_x509_certificate(der).public_key()  # reads all of it, which asn1crypto does not
         _fields(whole.contents, rb"\x30\x30\x03", "a certificate")
         tbs = whole["tbs_certificate"]
         if whole["signature_algorithm"].dump() != tbs["signature"].dump():

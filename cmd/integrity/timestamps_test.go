@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/digitorus/timestamp"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency/stamptest"
+)
+
+// TestTimestamps: a service stamps its log by two authorities of which one lies, once they are pinned; metrics and
+// commands tell the two apart, and a token that was changed afterwards is found.
+func TestTimestamps(t *testing.T) {
+	t.Parallel()
+	good, liar := stamptest.New(t, "good"), stamptest.New(t, "liar")
+	liar.Does(func(w http.ResponseWriter, _ *http.Request, query []byte) {
+		stamptest.Reply(w, liar.Forge(query, liar.Cert, func(s *timestamp.Timestamp) { s.HashedMessage = make([]byte, 32) }))
+	})
+	dir, address := dataDir(t), freeAddress(t)
+	env := []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=good " + good.URL + ", liar " + liar.URL, "INTEGRITY_TIMESTAMP_INTERVAL=1s", "INTEGRITY_DATA_DIR=" + dir}
+	s := surroundings{env: env}.start(t, dir, "--demo", "--metrics-listen", address)
+	first := s.included(s.registerOne("d-1"))
+	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good is not asked: no certificate is pinned") || good.Asked() != 0 {
+		t.Errorf("doctor, before they are pinned: %s", out)
+	}
+	path := filepath.Join(dir, keyfiles.TrustedKeysFile)
+	trusted, err := keyfiles.ReadTrusted(path)
+	if err == nil {
+		trusted, err = trusted.PutAuthority(good.Pinned())
+	}
+	if err == nil {
+		trusted, err = trusted.PutAuthority(liar.Pinned())
+	}
+	if err = errors.Join(err, keyfiles.WriteTrusted(path, trusted)); err != nil {
+		t.Fatal(err)
+	}
+	s.reload()
+	var status operator.LogStatusView
+	eventually(t, "the log is stamped by the one authority, and late for the other", func() error {
+		mustJSON(t, env, &status, "log", "status")
+		if len(status.Timestamps) != 2 {
+			return fmt.Errorf("%+v", status.Timestamps)
+		}
+		a, b := status.Timestamps[0], status.Timestamps[1]
+		if a.Authority != "good" || !a.Configured || a.Late || a.TreeSize == nil || *a.TreeSize < first.N || a.GenTime == nil || b.Authority != "liar" || b.TreeSize != nil || !b.Late {
+			return fmt.Errorf("%+v", status.Timestamps)
+		}
+		return nil
+	})
+	if out := must(t, env, "log", "status"); !strings.Contains(out, "leaves by good, ") || !strings.Contains(out, "never by liar\n           WARNING: ") || strings.Count(out, "WARNING") != 1 {
+		t.Errorf("log status: %s", out)
+	}
+	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good stamps; its certificates are valid until") || !strings.Contains(out, "liar: token: it stamps something else") {
+		t.Errorf("doctor: %s", out)
+	}
+	eventually(t, "the metrics say so", func() error {
+		now := scrapeOf(t, address)
+		if stored, _ := now.sum("integrity_timestamp_tokens_total", "authority", "good"); stored < 1 {
+			return fmt.Errorf("%v tokens", stored)
+		}
+		if failed, _ := now.sum("integrity_timestamp_failures_total", "authority", "liar"); failed < 1 {
+			return fmt.Errorf("%v failures", failed)
+		}
+		if lag, _ := now.sum("integrity_timestamp_lag_seconds", "authority", "liar"); lag <= 10 {
+			return fmt.Errorf("a lag of %v s", lag)
+		}
+		if age, found := now.sum("integrity_timestamp_token_age_seconds", "authority", "good"); !found || age < 0 {
+			return fmt.Errorf("an age of %v s", age)
+		}
+		return errors.Join(now.want(0, "integrity_timestamp_tokens_total", "authority", "liar"), now.want(0, "integrity_timestamp_failures_total", "authority", "good"),
+			now.want(1, "integrity_timestamp_interval_seconds"))
+	})
+
+	var stored int
+	for _, row := range askOf[[]string](t, dir, "SELECT coalesce(array_agg(encode(convert_to(checkpoint, 'UTF8'), 'hex') || ' ' || encode(token, 'hex') || ' ' || authority), '{}') FROM log_timestamps") {
+		var note, token []byte
+		var authority string
+		if _, err := fmt.Sscanf(row, "%x %x %s", &note, &token, &authority); err != nil || authority != "good" {
+			t.Fatalf("a token of %q: %v", authority, err)
+		}
+		if c, err := evidence.OpenCheckpoint(string(note), trusted); err != nil || len(c.SignedBy) != 1 {
+			t.Errorf("the stamped checkpoint %q: %v", note, err)
+		}
+		good.Verify(note, token)
+		stored++
+	}
+	s.stop()
+	var checked struct {
+		Tokens   int
+		Unpinned []string
+	}
+	if mustJSON(t, env, &checked, "log", "check"); checked.Tokens < stored || stored == 0 || len(checked.Unpinned) != 0 {
+		t.Errorf("log check: %+v of %d tokens", checked, stored)
+	}
+	must(t, env, "rebuild")
+	if out := must(t, env, "audit"); strings.Contains(out, "log_timestamps") {
+		t.Errorf("audit: %s", out)
+	}
+	spoil(t, dir, "UPDATE log_timestamps SET gen_time = gen_time - interval '1 hour' WHERE tree_size = (SELECT min(tree_size) FROM log_timestamps)")
+	if r := integrity(t, env, "audit"); r.code != cli.ExitNegative || strings.Count(r.out, "FINDING log: log_timestamps ") != 1 {
+		t.Errorf("audit of a changed token: %d %s %s", r.code, r.out, r.errs)
+	}
+	if r := integrity(t, env, "log", "check"); r.code != cli.ExitNegative || !strings.Contains(r.out+r.errs, "the token of good for ") {
+		t.Errorf("log check of a changed token: %d %s %s", r.code, r.out, r.errs)
+	}
+}
