@@ -114,7 +114,7 @@ func (t *TrustedKeys) Cosigned(note string, before time.Time) (names []string) {
 		return nil
 	}
 	for _, w := range t.witnesses {
-		if slices.ContainsFunc(signatures, func(s noteSignature) bool {
+		if !slices.Contains(names, w.Name) && slices.ContainsFunc(signatures, func(s noteSignature) bool {
 			if s.name != w.Name || s.keyHash != w.KeyHash {
 				return false
 			}
@@ -336,7 +336,7 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 // countWitnesses says which witnesses cosigned the checkpoint, and whose cosignatures could not be counted.
 func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys, now time.Time) {
 	counted := trust.Cosigned(note, now.Add(clockTolerance+1))
-	if n := len(trust.witnesses); n > 0 {
+	if n := len(trust.Witnesses()); n > 0 {
 		f.Witnessed = new(len(counted))
 		f.note(fmt.Sprintf("Of %d pinned witnesses %d cosigned the checkpoint, which are no trusted timestamps%s.", n, len(counted), listed(": ", counted)))
 	}

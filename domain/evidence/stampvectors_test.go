@@ -517,6 +517,11 @@ func (s stampBook) cosignatures() {
 	add("without its time", 0, func(note string) string {
 		return noteLine(s.witnesses[0].Name, slices.Concat(keyHashOf(s.t, logSigner{key: LogKey(s.witnesses[0].WitnessKey)}), make([]byte, 64)))
 	})
+	rotated := newTestWitness(s.t, s.witnesses[0].Name, 38)
+	s.trusts("a witness of two keys", s.pinned(s.t, func(t *TrustedKeys) { t.witnesses = append(t.witnesses, rotated.WitnessKey) }))
+	both := func(note string) string { return line(0, at)(note) + rotated.cosign(note, at) }
+	add("one by both of its keys", 1, both, trusting("a witness of two keys"))
+	add("one by both of its keys, two required", 1, both, trusting("a witness of two keys"), requireWitnesses(2), exits(1))
 	s.add("witnesses: none are pinned", with(two), included(Valid))
 	s.add("witnesses: required and none are pinned", with(two), included(Valid), requireWitnesses(1), exits(1))
 	s.add("witnesses: required and no proof", s.vectorBook.good, timed(NotSupplied), requireWitnesses(1), func(v *vector) {

@@ -362,6 +362,16 @@ func (t *TrustedKeys) LogKeys() []LogKey { return slices.Clone(t.logKeys) }
 // WitnessKeys lists the pinned witnesses in the file's order.
 func (t *TrustedKeys) WitnessKeys() []WitnessKey { return slices.Clone(t.witnesses) }
 
+// Witnesses lists the names of the pinned witnesses, each once: one whose key was rotated has several WitnessKeys.
+func (t *TrustedKeys) Witnesses() (names []string) {
+	for _, w := range t.witnesses {
+		if !slices.Contains(names, w.Name) {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}
+
 // Authorities lists the pinned timestamp authorities in the file's order.
 func (t *TrustedKeys) Authorities() []Authority { return slices.Clone(t.authorities) }
 

@@ -50,7 +50,7 @@ func (a *app) monitorCommand() *cobra.Command {
 		if len(trusted.LogKeys()) == 0 {
 			return fmt.Errorf("--trusted-keys: %s names no key of the log (logKeys)", *trustedFile)
 		}
-		if n := len(trusted.WitnessKeys()); w.monitor.Witnesses < 0 || w.monitor.Witnesses > n {
+		if n := len(trusted.Witnesses()); w.monitor.Witnesses < 0 || w.monitor.Witnesses > n {
 			return fmt.Errorf("--require-witnesses must be from 0 to %d, the number of witnessKeys in %s", n, *trustedFile)
 		}
 		for _, path := range *kept {
@@ -253,7 +253,7 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 			CheckedAt   string      `json:"checkedAt"`
 		}{
 			outcome, seen.Origin, seen.Size, seen.Root.String(), append([]string{}, seen.Witnesses...), append([]string{}, seen.Witnessed...),
-			len(w.monitor.Trusted.WitnessKeys()), len(w.kept), stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, newest}, now,
+			len(w.monitor.Trusted.Witnesses()), len(w.kept), stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, newest}, now,
 		}, "")
 	}
 	words := "it continues the last checkpoint"
@@ -263,7 +263,7 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 	if len(w.kept) > 0 {
 		words += fmt.Sprintf("; it continues the log of %d saved evidence", len(w.kept))
 	}
-	if m := len(w.monitor.Trusted.WitnessKeys()); m > 0 {
+	if m := len(w.monitor.Trusted.Witnesses()); m > 0 {
 		words += fmt.Sprintf("; witnessed: %d of %d", len(seen.Witnessed), m)
 	}
 	if len(w.monitor.Trusted.Authorities()) > 0 {

@@ -278,3 +278,26 @@ func TestOpenSignUpNeedsMail(t *testing.T) {
 		t.Errorf("open: %+v, %v", cfg.SignUp, err)
 	}
 }
+
+// TestLists: a list of servers stands in its variable or in a file, and a fault names the setting.
+func TestLists(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "authorities")
+	if err := os.WriteFile(path, []byte("# who stamps\na https://a.example\nb http://127.0.0.1:1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{path, "a https://a.example, b http://127.0.0.1:1"} {
+		cfg, err := load(t, []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=" + text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, err := cfg.TimestampAuthorityList(); err != nil || len(list) != 2 || list[1].Name() != "b" || cfg.TimestampInterval != time.Minute {
+			t.Errorf("%s: %v, every %s, %v", text, list, cfg.TimestampInterval, err)
+		}
+	}
+	for _, wrong := range []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=/nonexistent", "INTEGRITY_TIMESTAMP_AUTHORITIES=a http://a.example", "INTEGRITY_TIMESTAMP_INTERVAL=0s", "INTEGRITY_TIMESTAMP_INTERVAL=2h"} {
+		name, _, _ := strings.Cut(wrong, "=")
+		if _, err := load(t, []string{wrong}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}

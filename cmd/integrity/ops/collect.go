@@ -32,11 +32,11 @@ type Service struct {
 	Failures  map[string]func() int64 // of pages, by consumer
 	// TransparencyLog says whether there is one.
 	TransparencyLog bool
+	LogTrusted      func() bool // where there is one
 	// Authorities are those that this process asks for tokens, every StampInterval.
 	Authorities   []*transparency.TimestampAuthority
 	StampInterval time.Duration
-	LogTrusted    func() bool // where there is one
-	DataDir       string      // of the embedded PostgreSQL; empty: its disk is not this process\'s
+	DataDir       string // of the embedded PostgreSQL; empty: its disk is not this process's
 	Now           func() time.Time
 	Log           *slog.Logger
 }
