@@ -225,7 +225,7 @@ func TestManyVisitorsShareAnAddress(t *testing.T) {
 	const asPage, asComparison = `"pages";q=600;w=60`, `"minute";q=60;w=60`
 	counted := []string{
 		"/integrity/" + id, "/integrity/" + id + "/qr.svg", "/api/public/integrity/" + id + "/receipt", "/developers", "/api/integrity-openapi",
-		"/.well-known/integrity-trusted-keys.json", "/limits", "/api/public/log/checkpoint",
+		"/.well-known/integrity-trusted-keys.json", "/limits", "/api/public/log/checkpoint", "/api/public/log/timestamps",
 	}
 	for range 20 {
 		for _, path := range counted {

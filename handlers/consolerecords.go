@@ -218,7 +218,7 @@ func (s *server) viewRecordPage(r *http.Request, name string, record domain.Reco
 	return web.RecordPage{
 		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256, SizeBytes: record.SizeBytes, MimeType: record.MimeType, GeneratedAt: generated,
 		PreviousVersion: record.PreviousVersion, SupersededBy: record.SupersededByVersion, RevokedAt: record.RevokedAt,
-		MayRevoke: callOf(r).session.Role.Allows(domain.IntegrityRevoke), MaxReason: maxReason,
+		Timestamps: len(s.Keys().Trusted.Authorities()) > 0, MayRevoke: callOf(r).session.Role.Allows(domain.IntegrityRevoke), MaxReason: maxReason,
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/transparency/stamptest"
+	"integrityledger/handlers"
 )
 
 const recordsPath = "/en/console/records"
@@ -88,6 +90,12 @@ func TestConsoleRecords(t *testing.T) {
 	a := viewer.visit(page + "/evidence")
 	equal(t, "evidence", string(a.body), string(s.get(integrity+"/records/"+first+"/evidence").body))
 	equal(t, "its name", a.header.Get("Content-Disposition"), `attachment; filename="integrity-evidence-`+first+`.json"`)
+	viewer.visit(page).says(http.StatusOK, page+`/evidence" download`)
+	keys := *s.keys.Load()
+	trusted, err := keys.Trusted.PutAuthority(stamptest.New(t, "alpha").Pinned())
+	check(t, err)
+	s.keys.Store(&handlers.Keys{Signer: keys.Signer, Trusted: trusted})
+	viewer.visit(page).says(http.StatusOK, page+`/evidence?timestamps=true" download`)
 
 	reserved := s.reserved("reserved", 1)
 	for _, path := range []string{"", "/evidence", "/revoke"} {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"integrityledger/domain"
@@ -48,17 +49,17 @@ func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stor
 // of an earlier moment.
 func (s *server) evidence(r *http.Request) (any, error) {
 	q := newQuery(r)
-	at := q.moment()
+	at, timestamps := q.moment(), q.boolean("timestamps")
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
-	envelope, err := s.export(r.Context(), callOf(r), publicID(variable(r, "publicId")), at)
+	envelope, err := s.export(r.Context(), callOf(r), publicID(variable(r, "publicId")), at, timestamps)
 	return response{data: wire.Evidence{Envelope: envelope}, bare: true}, err
 }
 
 // export makes the private export of the record with this public id. at is nil for the present; otherwise the state as
-// of that earlier moment stands in the place of the present one.
-func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *query.Moment) (evidence.Envelope, error) {
+// of that earlier moment stands in the place of the present one. timestamps asks for the tokens of timestamp authorities.
+func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *query.Moment, timestamps bool) (evidence.Envelope, error) {
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {
@@ -100,7 +101,11 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 		payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
 		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
 	}
-	receipt.Inclusion = s.inclusionIfThere(ctx, stored)
+	receipt.Inclusion = ofTree(ctx, s, &s.unproven, "proof of inclusion", stored, (*transparency.Reader).Inclusion)
+	if timestamps && receipt.Inclusion != nil {
+		receipt.Timestamps = ofTree(ctx, s, &s.unstamped, "timestamps", stored, (*transparency.Reader).Stamped)
+		fitTimestamps(&receipt)
+	}
 	return receipt, nil
 }
 
@@ -263,19 +268,68 @@ func (s *server) inclusion(r *http.Request) (any, error) {
 	return proof, logFailure(err)
 }
 
-// inclusionIfThere is the same proof for evidence, which never waits for it: nil where the log is not kept, has not
-// come so far, or does not answer at once.
-func (s *server) inclusionIfThere(ctx context.Context, stored *query.Evidence) *evidence.Inclusion {
-	if pause := s.unproven.Load(); s.Transparency == nil || pause > 0 && s.Now().UnixNano() < pause {
-		return nil
+// timestampPage is from how many tokens on a page of them is full.
+const timestampPage = 20
+
+// timestamps answers tokens over checkpoints, of whole sizes of the tree. A page that others follow is kept for minutes:
+// it changes only where a slower authority's token of an earlier checkpoint comes after it, or the database is restored.
+func (s *server) timestamps(r *http.Request) (any, error) {
+	q := newQuery(r)
+	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)
+	if err := q.refusal(); err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	if s.Transparency == nil {
+		return nil, noLog()
+	}
+	stamps, err := s.Transparency.Timestamps(r.Context(), after, timestampPage)
+	page := wire.LogTimestamps{Timestamps: each(stamps, func(t transparency.Stamp) wire.LogTimestamp {
+		return wire.LogTimestamp{TreeSize: t.TreeSize, Authority: t.Authority, GenTime: evidence.FormatTime(t.GenTime), Checkpoint: t.Checkpoint, Token: t.Token}
+	})}
+	if err == nil && len(stamps) >= timestampPage {
+		var next []transparency.Stamp
+		next, err = s.Transparency.Timestamps(r.Context(), stamps[len(stamps)-1].TreeSize, 1)
+		page.HasMore = len(next) > 0
+	}
+	if err != nil {
+		return nil, logFailure(err)
+	}
+	raw, err := encode(page)
+	resp := cacheable(r, raw)
+	if !page.HasMore {
+		resp.cache = noStore
+	}
+	return resp, err
+}
+
+// ofTree answers what evidence never waits for of the tables of the log: zero where the log is not kept, has not come so
+// far, or does not answer at once. It is not asked again before a pause.
+func ofTree[T any](ctx context.Context, s *server, pause *atomic.Int64, what string, stored *query.Evidence,
+	ask func(r *transparency.Reader, ctx context.Context, shard domain.Shard, position int64, leaf []byte) (T, error)) (answer T) {
+	if until := pause.Load(); s.Transparency == nil || until > 0 && s.Now().UnixNano() < until {
+		return answer
+	}
+	limited, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	proof, err := s.Transparency.Inclusion(ctx, stored.Event.Shard, stored.Event.Position, stored.Leaf())
-	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) {
-		return proof
+	answer, err := ask(s.Transparency, limited, stored.Event.Shard, stored.Event.Position, stored.Leaf())
+	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) || ctx.Err() != nil { // a caller who has left says nothing of the log
+		return answer
 	}
-	s.unproven.Store(s.Now().Add(proofPause).UnixNano())
-	s.Log.WarnContext(ctx, "evidence goes without proof of inclusion for a while", "error", err, "pause", proofPause)
-	return nil
+	pause.Store(s.Now().Add(proofPause).UnixNano())
+	s.Log.WarnContext(ctx, "evidence goes without "+what+" for a while", "error", err, "pause", proofPause)
+	return answer
+}
+
+// fitTimestamps leaves out timestamps of another tree than that of the proof of inclusion, as a restore between the two
+// reads can give, and as many tokens, the last first, as make evidence longer than verifiers take it.
+func fitTimestamps(e *evidence.Envelope) {
+	if slices.ContainsFunc(e.Timestamps, func(t evidence.Timestamp) bool { return t.LeafIndex != e.Inclusion.LeafIndex }) {
+		e.Timestamps = nil
+	}
+	for last := len(e.Timestamps) - 1; last >= 0 && len(wire.Evidence{Envelope: *e}.AppendJSON(nil)) >= evidence.MostReceipt; { // a line feed follows
+		t := &e.Timestamps[last]
+		if t.Tokens = t.Tokens[:len(t.Tokens)-1]; len(t.Tokens) == 0 {
+			e.Timestamps, last = e.Timestamps[:last], last-1
+		}
+	}
 }

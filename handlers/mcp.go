@@ -313,10 +313,11 @@ func (s *server) integrityMCP() *mcpEndpoint {
 				}
 			}},
 		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads, limits: true,
-			input: object(contract, "", "publicId", "at"), output: object(contract, "Evidence"),
+			input: object(contract, "", "publicId", "at", "timestamps"), output: object(contract, "Evidence"),
 			read: func(o *strictjson.Object) toolCall {
 				id, at := publicID(o.String("publicId", strictjson.Required)), readMoment(o)
-				return func(ctx context.Context, c *call) (any, error) { return s.export(ctx, c, id, at) }
+				timestamps := o.Bool("timestamps", strictjson.Optional)
+				return func(ctx context.Context, c *call) (any, error) { return s.export(ctx, c, id, at, timestamps) }
 			}},
 		{name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: mcp.Destroys,
 			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),

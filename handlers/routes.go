@@ -85,6 +85,7 @@ func (s *server) publicEndpoints() []endpoint {
 		{get, "/api/v1/certificates/{id}/verify", s.verifyPublicly, policy{caller: anyone, bucket: minute, anyOrigin: true}},
 		{get, "/api/public/log/checkpoint", s.checkpoint, document},
 		{get, "/api/public/log/tile/{tile:.+}", s.tile, document},
+		{get, "/api/public/log/timestamps", s.timestamps, policy{caller: anyone, bucket: pages, answer: asFile, anyOrigin: true}},
 		{get, "/api/integrity-openapi", s.contract(schemas.OpenAPIFile), document},
 		{get, "/api/openapi", s.contract(schemas.CertificationOpenAPIFile), document},
 		{get, "/schemas/{name}", s.schema, document},

@@ -130,10 +130,11 @@ type server struct {
 	records   *verifier
 	console   *console // nil: there is no console
 	site      *web.Site
-	// unproven is, in nanoseconds since 1970, until when evidence is made without asking for a proof of inclusion.
-	unproven  atomic.Int64
-	guides    func() (map[string][]byte, error) // pages for developers, by path
-	downloads []developers.Download
+	// unproven and unstamped are, in nanoseconds since 1970, until when evidence is made without asking for a proof of
+	// inclusion, and for timestamps.
+	unproven, unstamped atomic.Int64
+	guides              func() (map[string][]byte, error) // pages for developers, by path
+	downloads           []developers.Download
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).

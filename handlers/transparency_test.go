@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +18,13 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/eventstore/transparency/stamptest"
 	"integrityledger/handlers"
 )
 
-// integrate runs the transparency log of the service until everything is published.
-func (s *service) integrate() *transparency.Signer {
+// integrate runs the transparency log of the service until everything is published, and stamped by the authorities. It
+// answers the log's key, which is another each time.
+func (s *service) integrate(authorities ...*stamptest.Authority) *transparency.Signer {
 	s.t.Helper()
 	private := evidence.GenerateSigner()
 	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), private)
@@ -29,9 +32,19 @@ func (s *service) integrate() *transparency.Signer {
 	pool, err := cluster.At(s.URL).ConsumerPool(context.Background(), 4)
 	check(s.t, err)
 	defer pool.Close()
-	log, err := transparency.New(transparency.Config{
+	config := transparency.Config{
 		Pool: pool, Signer: func() *transparency.Signer { return signer }, Now: s.Now, Log: slog.New(slog.DiscardHandler), Interval: time.Millisecond,
-	})
+		Stamp: 10 * time.Millisecond, Pinned: func(name string) (evidence.Authority, bool) {
+			i := slices.IndexFunc(authorities, func(a *stamptest.Authority) bool { return a.Name == name })
+			return authorities[i].Pinned(), true
+		},
+	}
+	for _, a := range authorities {
+		one, err := transparency.NewTimestampAuthority(a.Name, a.URL)
+		check(s.t, err)
+		config.Authorities = append(config.Authorities, one)
+	}
+	log, err := transparency.New(config)
 	check(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -42,7 +55,13 @@ func (s *service) integrate() *transparency.Signer {
 	s.eventually("everything is published", func() bool {
 		status, err := transparency.ReadStatus(context.Background(), s.Pool)
 		check(s.t, err)
-		return status.Published == status.Events
+		stamps, err := transparency.ReadStamps(context.Background(), s.Pool, nil)
+		check(s.t, err)
+		return status.Published == status.Events && !slices.ContainsFunc(authorities, func(a *stamptest.Authority) bool {
+			return !slices.ContainsFunc(stamps, func(of transparency.StampState) bool {
+				return of.Authority == a.Name && of.TreeSize == status.Published
+			})
+		})
 	})
 	cancel()
 	<-ended
@@ -173,7 +192,7 @@ func (s *service) batch(n int) {
 func TestTransparencyOff(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.Transparency = nil }})
 	id := s.registered("a", 1, "one")
-	for _, path := range []string{"/api/public/log/checkpoint", "/api/public/log/tile/0/000", "/api/public/log/tile/0/000.p/1", "/api/v1/integrity/records/" + id + "/inclusion"} {
+	for _, path := range []string{"/api/public/log/checkpoint", "/api/public/log/timestamps", "/api/public/log/tile/0/000", "/api/public/log/tile/0/000.p/1", "/api/v1/integrity/records/" + id + "/inclusion"} {
 		if e := s.get(path).is(http.StatusNotFound); e["code"] != string(domain.NotFound) {
 			t.Errorf("%s: %v", path, e)
 		}

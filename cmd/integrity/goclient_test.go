@@ -150,12 +150,12 @@ func TestGoClient(t *testing.T) {
 	if len(entries.Entries) != 3 || entries.HasMore || entries.Organization != (wire.EntriesUsed{Used: 3, Visible: 3}) {
 		t.Errorf("entries: %+v", entries)
 	}
-	history, err := worker.EvidenceAsOf(ctx, found.PublicID, strconv.FormatInt(entries.ThroughSequence, 10))
+	history, err := worker.Evidence(ctx, found.PublicID, client.AsOf(strconv.FormatInt(entries.ThroughSequence, 10)))
 	check(err)
 	if e, err := evidence.ParseEnvelope(history); err != nil || e.StatusAsOf == nil || e.StatusObservation != nil {
 		t.Errorf("evidence as of a sequence: %s, %v", history, err)
 	}
-	_, err = worker.EvidenceAsOf(ctx, found.PublicID, "2020-01-01T00:00:00Z")
+	_, err = worker.Evidence(ctx, found.PublicID, client.AsOf("2020-01-01T00:00:00Z"))
 	wantCode("before the record", err, domain.InvalidData)
 	_, err = worker.Revoke(ctx, found.PublicID, "")
 	wantCode("the worker's key revokes", err, domain.MissingScope)

@@ -243,11 +243,13 @@ func readChecked(o *strictjson.Object, name string, check func(string) error) st
 	return s
 }
 
-// openReceipt reads what a verifier is given: at most 64 KiB, one JSON object.
+// MostReceipt is of how many bytes a receipt may be, for any verifier.
+const MostReceipt = 64 << 10
+
+// openReceipt reads what a verifier is given: at most MostReceipt bytes, one JSON object.
 func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error) {
-	const most = 64 << 10
-	if len(receipt) > most {
-		return nil, fmt.Errorf("receipt: must be at most %d bytes", most)
+	if len(receipt) > MostReceipt {
+		return nil, fmt.Errorf("receipt: must be at most %d bytes", MostReceipt)
 	}
 	v, err := m.Parse(receipt, maxDepth)
 	if err != nil {

@@ -175,9 +175,9 @@ func TestMalformedIDs(t *testing.T) {
 	_, compared := client.Compare(t.Context(), malformed, "private-hash")
 	_, found := client.Record(t.Context(), malformed)
 	_, exported := client.Evidence(t.Context(), malformed)
-	_, asOf := client.EvidenceAsOf(t.Context(), malformed, "1")
+	_, asOf := client.Evidence(t.Context(), malformed, AsOf("1"))
 	_, revoked := client.Revoke(t.Context(), malformed, "")
-	for name, err := range map[string]error{"Compare": compared, "Record": found, "Evidence": exported, "EvidenceAsOf": asOf, "Revoke": revoked} {
+	for name, err := range map[string]error{"Compare": compared, "Record": found, "Evidence": exported, "AsOf": asOf, "Revoke": revoked} {
 		if err == nil || err.Error() != "publicId must be 26 characters a-z and 2-7" {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -117,17 +117,27 @@ func (c *Client) Records(ctx context.Context, of RecordsQuery, after string) (wi
 		"status", string(of.Status), "receivedFrom", of.ReceivedFrom, "receivedTo", of.ReceivedTo))
 }
 
-// Evidence is the raw signed export of a record, with references and a dated observation of its state. Keep the bytes
-// as they are.
-func (c *Client) Evidence(ctx context.Context, publicID string) ([]byte, error) {
-	return c.do(ctx, askRecord(http.MethodGet, publicID, "/evidence"))
+// EvidenceOption asks for evidence with something more, or of another moment.
+type EvidenceOption func(query url.Values)
+
+// AsOf asks for the signed state as of an earlier moment in the place of an observation: history, never the present
+// state. at is an RFC 3339 time at least a minute ago, or the sequence of an event in plain digits.
+func AsOf(at string) EvidenceOption { return func(query url.Values) { query.Set("at", at) } }
+
+// WithTimestamps asks for the tokens of timestamp authorities (RFC 3161) that show before which time the record
+// existed. The evidence has none while no authority has stamped a checkpoint of the log that holds the record.
+func WithTimestamps() EvidenceOption {
+	return func(query url.Values) { query.Set("timestamps", "true") }
 }
 
-// EvidenceAsOf is Evidence with the signed state as of an earlier moment in the place of an observation: history, never
-// the present state. at is an RFC 3339 time at least a minute ago, or the sequence of an event in plain digits.
-func (c *Client) EvidenceAsOf(ctx context.Context, publicID, at string) ([]byte, error) {
+// Evidence is the raw signed export of a record, with references and a dated observation of its state. Keep the bytes
+// as they are.
+func (c *Client) Evidence(ctx context.Context, publicID string, options ...EvidenceOption) ([]byte, error) {
 	a := askRecord(http.MethodGet, publicID, "/evidence")
-	a.query = url.Values{"at": {at}}
+	a.query = url.Values{}
+	for _, option := range options {
+		option(a.query)
+	}
 	return c.do(ctx, a)
 }
 

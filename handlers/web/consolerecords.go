@@ -62,6 +62,7 @@ type RecordPage struct {
 	Versions                      []RecordRow // the highest first
 	Older                         string      // address of the versions that follow
 	MayRevoke                     bool
+	Timestamps                    bool   // evidence holds those that there are
 	YourFile                      bool   // the page was found by the record's own hash
 	Link                          string // of the public page, for others
 	// Of a revocation.

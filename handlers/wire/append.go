@@ -129,6 +129,9 @@ func (e Evidence) AppendJSON(dst []byte) []byte {
 		dst = appendStrings(append(dst, `,"hashes":`...), i.Hashes)
 		dst = append(appendString(append(dst, `,"checkpoint":`...), i.Checkpoint), '}')
 	}
+	if len(e.Timestamps) > 0 {
+		dst = appendValue(append(dst, `,"timestamps":`...), e.Timestamps)
+	}
 	return append(dst, '}')
 }
 
@@ -201,7 +204,7 @@ func appendNumberOrNull[N int32 | int64](dst []byte, n *N) []byte {
 	return strconv.AppendInt(dst, int64(*n), 10)
 }
 
-// appendValue appends what cannot fail to encode: strings, and refusals.
+// appendValue appends what cannot fail to encode: strings, refusals and timestamps.
 func appendValue(dst []byte, v any) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

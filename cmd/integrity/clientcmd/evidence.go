@@ -22,17 +22,20 @@ func (a *app) evidenceCommand() *cobra.Command {
 	}
 	output := c.Flags().StringP("output", "o", "", "file to write (default: standard output)")
 	at := c.Flags().String("at", "", "state as of this time (RFC 3339, at least a minute ago) or sequence")
+	timestamps := c.Flags().Bool("timestamps", false, "with the tokens of timestamp authorities that show before which time the record existed")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		record, service, err := a.recordClient(args[0], flags)
 		if err != nil {
 			return err
 		}
-		var body []byte
+		var options []client.EvidenceOption
 		if c.Flags().Changed("at") {
-			body, err = service.EvidenceAsOf(c.Context(), record.publicID, *at)
-		} else {
-			body, err = service.Evidence(c.Context(), record.publicID)
+			options = append(options, client.AsOf(*at))
 		}
+		if *timestamps {
+			options = append(options, client.WithTimestamps())
+		}
+		body, err := service.Evidence(c.Context(), record.publicID, options...)
 		if err != nil {
 			return Refusal(err)
 		}
@@ -120,7 +123,7 @@ func readReceipt(path string) ([]byte, error) {
 		return nil, fmt.Errorf("receipt: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 64<<10+1))
+	text, err := io.ReadAll(io.LimitReader(f, evidence.MostReceipt+1))
 	if err != nil {
 		return nil, fmt.Errorf("receipt: %w", err)
 	}

@@ -461,6 +461,22 @@ export interface Inclusion {
   checkpoint: string;
 }
 
+/** The token of a timestamp authority (RFC 3161): the record existed before genTime, says the authority. */
+export interface StampToken {
+  authority: string;
+  genTime: string;
+  token: string;
+}
+
+/** A checkpoint of the log that holds the record, and the tokens that stamp it. */
+export interface Timestamp {
+  leafIndex: number;
+  treeSize: number;
+  hashes: string[];
+  checkpoint: string;
+  tokens: StampToken[];
+}
+
 /** The private export. JSON.stringify writes a file that every verifier reads. */
 export interface Evidence extends Receipt {
   references: References;
@@ -469,6 +485,7 @@ export interface Evidence extends Receipt {
   /** The state as of the moment that was asked for: history, never the present state. */
   statusAsOf?: Signed;
   inclusion?: Inclusion;
+  timestamps?: Timestamp[];
 }
 
 /** The three things are reported apart: do not collapse them, and take no error for a mismatch. */
@@ -613,9 +630,9 @@ export class Client {
   recordsPage(of: RecordsQuery & { after?: string }, options?: CallOptions): Promise<Records>;
   records(of: RecordsQuery, options?: CallOptions): AsyncGenerator<Records, void, void>;
   /** The signed export, with references and a dated observation of the state. */
-  evidence(of: { publicId: string; at?: undefined }, options?: CallOptions): Promise<Evidence & { statusObservation: Signed }>;
+  evidence(of: { publicId: string; at?: undefined; timestamps?: boolean }, options?: CallOptions): Promise<Evidence & { statusObservation: Signed }>;
   /** The same with the state as of `at` instead: an RFC 3339 time at least a minute ago, or a sequence. */
-  evidence(of: { publicId: string; at: string | number }, options?: CallOptions): Promise<Evidence & { statusAsOf: Signed }>;
+  evidence(of: { publicId: string; at: string | number; timestamps?: boolean }, options?: CallOptions): Promise<Evidence & { statusAsOf: Signed }>;
   /** Scope integrity:revoke. */
   revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;
 

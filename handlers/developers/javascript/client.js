@@ -255,8 +255,8 @@ export class Client {
     return pages((after) => this.recordsPage({ ...of, after }, options));
   }
 
-  async evidence({ publicId, at }, options) {
-    return this.#integrity("GET", `/records/${segment("publicId", publicId)}/evidence`, { query: { at }, raw: true }, options);
+  async evidence({ publicId, at, timestamps }, options) {
+    return this.#integrity("GET", `/records/${segment("publicId", publicId)}/evidence`, { query: { at, timestamps }, raw: true }, options);
   }
 
   async revoke({ publicId, reason }, options) {

@@ -96,7 +96,7 @@ test("a follower waits where the service holds no empty page open", async (t) =>
   await pages.next();
   await pages.next();
   assert.deepEqual(requests.map((request) => request.url), [
-    "GET /api/v1/integrity/changes?companyReference=c&after=7", "GET /api/v1/integrity/changes?companyReference=c&after=7&wait=25",
+    "GET /api/v1/integrity/changes?companyReference=c&after=7", "GET /api/v1/integrity/changes?companyReference=c&after=7&epoch=1&wait=25",
   ]);
   let third;
   const asked = new Promise((resolve) => (reply = resolve));

@@ -87,6 +87,8 @@ test("an origin system, from the first company to the revocation", async () => {
   assert.equal((await anyone.receipt({ publicId: record.publicId })).payload, evidence.payload);
   assert.equal((await worker.usage()).companies[0].used, 2);
   const { sequence } = JSON.parse(evidence.statusObservation.payload);
+  assert.equal((await worker.evidence({ publicId: record.publicId, timestamps: true })).timestamps, undefined); // no authority is asked
+  await refuses(worker.evidence({ publicId: record.publicId, timestamps: "yes" }), "INVALID_DATA", 422);
   const then = await worker.evidence({ publicId: record.publicId, at: sequence });
   assert.deepEqual([then.statusObservation, JSON.parse(then.statusAsOf.payload).asOfSequence], [undefined, sequence]);
   await refuses(worker.evidence({ publicId: record.publicId, at: "2020-01-01T00:00:00Z" }), "INVALID_DATA", 422);
