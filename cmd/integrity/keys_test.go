@@ -72,6 +72,7 @@ func TestKeysFiles(t *testing.T) {
 	refused(cli.ExitNegative, "bring in another one first", append(at("keys", "retire"), "--", first.KeyID)...)
 	refused(cli.ExitNegative, "not among the trusted keys", append(at("keys", "retire"), "--", strings.Repeat("A", 43))...)
 	refused(cli.ExitNegative, "not among the trusted keys", append(at("keys", "compromise"), "--", strings.Repeat("A", 43))...)
+	refused(cli.ExitFailed, "--since must be a time in the past", append(at("keys", "compromise", "--since", "2999-01-01T00:00:00Z"), "--", first.KeyID)...)
 	refused(cli.ExitFailed, "--reason", append(at("keys", "compromise", "--reason", "lost"), "--", first.KeyID)...)
 
 	var staged, again, activated operator.RotatedKey

@@ -171,11 +171,25 @@ func (a Authority) checkChain(t signedToken) error {
 		if c == t.signer {
 			opts.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}
 		}
-		if _, err := c.Verify(opts); err != nil {
+		chains, err := c.Verify(opts)
+		if err != nil || !slices.ContainsFunc(chains, strongChain) {
 			return fmt.Errorf("a certificate of it does not lead to one that is pinned for %s", a.Name)
 		}
 	}
 	return nil
+}
+
+// mostChain is the signer's certificate, three intermediates and what is pinned.
+const mostChain = 5
+
+// strongChain requires of a chain what crypto/x509 does not: its length, and the kinds of keys and signatures of a token.
+func strongChain(chain []*x509.Certificate) bool {
+	for i, c := range chain {
+		if i > 0 && (!c.IsCA || !strongKey(c)) || i < len(chain)-1 && signatureHashes[c.SignatureAlgorithm] == 0 {
+			return false
+		}
+	}
+	return len(chain) <= mostChain
 }
 
 func expired(c *x509.Certificate, at time.Time) bool {

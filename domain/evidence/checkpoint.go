@@ -309,7 +309,7 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 	}
 	c, since, err := e.Inclusion.check([]byte(e.Payload), trust)
 	if err == nil && since != nil {
-		witnesses := trust.Cosigned(e.Inclusion.Checkpoint, *since)
+		witnesses := trust.Cosigned(e.Inclusion.Checkpoint, slices.MinFunc([]time.Time{*since, future(opts.Now)}, time.Time.Compare))
 		switch {
 		case f.Time == Valid:
 			f.note("The key of the log was revoked since " + FormatTime(*since) + "; a pinned authority had stamped the record's entry in the log before.")
@@ -335,7 +335,7 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 
 // countWitnesses says which witnesses cosigned the checkpoint, and whose cosignatures could not be counted.
 func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys, now time.Time) {
-	counted := trust.Cosigned(note, now.Add(clockTolerance+1))
+	counted := trust.Cosigned(note, future(now))
 	if n := len(trust.Witnesses()); n > 0 {
 		f.Witnessed = new(len(counted))
 		f.note(fmt.Sprintf("Of %d pinned witnesses %d cosigned the checkpoint, which are no trusted timestamps%s.", n, len(counted), listed(": ", counted)))
@@ -344,6 +344,9 @@ func (f *Findings) countWitnesses(c Checkpoint, note string, trust *TrustedKeys,
 		f.note("Cosignatures that are not by a pinned witness, or do not hold, were not counted: " + strings.Join(rest, ", "))
 	}
 }
+
+// future is what lies beyond a verifier's clock.
+func future(now time.Time) time.Time { return now.Add(clockTolerance + 1) }
 
 func listed(before string, names []string) string {
 	if len(names) == 0 {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,6 +118,15 @@ func (f *field) version(what string, want int64) {
 	}
 }
 
+// boolean reads one that may be absent, which is false.
+func (f *field) boolean(what string) bool {
+	var set bool
+	if *f.err == nil && f.PeekASN1Tag(der.BOOLEAN) && !f.ReadASN1Boolean(&set) {
+		f.fail("%s is malformed", what)
+	}
+	return set
+}
+
 // done requires that nothing follows.
 func (f *field) done(what string) {
 	if !f.Empty() {
@@ -208,10 +218,16 @@ func (t *signedToken) readCertificates(f field) {
 			f.fail("the certificates must be 1 to %d X.509 certificates", mostCertificates)
 			return
 		}
+		// The parser passes over what follows the signature within the certificate.
+		whole := field{slices.Clone(raw), f.err}
+		parts := whole.read("a certificate", der.SEQUENCE)
+		parts.read("what a certificate signs", der.SEQUENCE)
+		parts.read("a certificate's signature algorithm", der.SEQUENCE)
+		parts.read("a certificate's signature", der.BIT_STRING)
+		parts.done("a certificate")
 		c, err := x509.ParseCertificate(raw)
 		if err != nil {
 			f.fail("a certificate cannot be read: %w", err)
-			return
 		}
 		t.certificates = append(t.certificates, c)
 	}
@@ -327,6 +343,17 @@ func (t *signedToken) bindSigner(values *field, second bool) {
 
 const leastRSA = 2048 // bits
 
+// strongKey reports whether a certificate's key is one that signatures are accepted of.
+func strongKey(c *x509.Certificate) bool {
+	switch key := c.PublicKey.(type) {
+	case *rsa.PublicKey:
+		return key.N.BitLen() >= leastRSA
+	case *ecdsa.PublicKey:
+		return key.Curve != elliptic.P224()
+	}
+	return false
+}
+
 func (t *signedToken) checkSignature(name string, hash crypto.Hash, signed, signature []byte) error {
 	algorithm, known := tokenSignatures[name]
 	if name == rsaEncryption {
@@ -340,15 +367,8 @@ func (t *signedToken) checkSignature(name string, hash crypto.Hash, signed, sign
 	if !known || signatureHashes[algorithm] != hash {
 		return errors.New("its signature must be RSA (PKCS #1, version 1.5) or ECDSA, with the signer's digest algorithm")
 	}
-	switch key := t.signer.PublicKey.(type) {
-	case *rsa.PublicKey:
-		if key.N.BitLen() < leastRSA {
-			return fmt.Errorf("the signer's RSA key must have %d bits", leastRSA)
-		}
-	case *ecdsa.PublicKey:
-		if key.Curve == elliptic.P224() {
-			return errors.New("the signer's key must be on P-256, P-384 or P-521")
-		}
+	if !strongKey(t.signer) {
+		return fmt.Errorf("the signer's key must be RSA of %d bits, or on P-256, P-384 or P-521", leastRSA)
 	}
 	if err := t.signer.CheckSignature(algorithm, signed, signature); err != nil {
 		return errors.New("the signature does not belong to it")
@@ -375,7 +395,7 @@ func (t *signedToken) readTSTInfo(f field) {
 	if accuracy, there := info.optional("the accuracy", der.SEQUENCE); there {
 		t.Accuracy = accuracy.duration()
 	}
-	info.optional("the ordering", der.BOOLEAN)
+	info.boolean("the ordering")
 	if info.PeekASN1Tag(der.INTEGER) {
 		t.Nonce = info.integer("the nonce")
 	}
@@ -384,7 +404,7 @@ func (t *signedToken) readTSTInfo(f field) {
 		for *f.err == nil && !extensions.Empty() {
 			e := extensions.read("an extension", der.SEQUENCE)
 			e.oid("an extension's type")
-			if critical, there := e.optional("an extension", der.BOOLEAN); there && !bytes.Equal(critical.String, []byte{0}) {
+			if e.boolean("an extension's criticality") {
 				e.fail("it has an extension that is critical")
 			}
 		}

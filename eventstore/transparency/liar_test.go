@@ -274,9 +274,9 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	check(t, err)
 	der, token, err := log.Authorities[0].Stamp(ctx, a.Pinned(), sha256.Sum256([]byte(lost.note)), time.Now)
 	check(t, err)
-	thaws := func(what string, want error) {
+	thaws := func(what, want string) {
 		t.Helper()
-		if err := log.storeStamp(ctx, log.Authorities[0], lost, der, token); err == nil || want != nil && !errors.Is(err, want) {
+		if err := log.storeStamp(ctx, log.Authorities[0], lost, der, token); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if got := tokens(t, l, signer, a); !slices.Equal(got, kept) {
@@ -284,7 +284,7 @@ func TestRestoredBeforeStamped(t *testing.T) {
 		}
 	}
 	restore(t, l, pool)
-	thaws("the log stands still", ErrRestored)
+	thaws("the log stands still", ErrRestored.Error())
 	if log.stampNow(); a.Asked() != 2 || log.Authorities[0].Failures() != 0 {
 		t.Errorf("a log that stands still: asked %d times, %d failures", a.Asked(), log.Authorities[0].Failures())
 	}
@@ -292,13 +292,13 @@ func TestRestoredBeforeStamped(t *testing.T) {
 	check(t, MakeForkKey(ctx, pool, made.LogKey))
 	_, _, err = Resume(ctx, pool, Resumption{Fork: true, Signer: made})
 	check(t, err)
-	thaws("the tree is smaller", nil)
+	thaws("the tree is smaller", "the database was replaced")
 	// What was lost comes again, in another order.
 	first := l.Organization(t, 0, domain.InternalPlan)
 	register(t, l, first, 0, 5)
 	fork := process(t, l, made, stamping(t, a))
 	fork.turned(t)
-	thaws("the tree is another", nil)
+	thaws("the tree is another", "the tree does not contain that of size")
 	fork.stampNow() // as the first look, it leaves the tokens that there are alone
 	fork.stampNow()
 	if got := stampsOf(t, l); len(got) != len(kept)+1 {

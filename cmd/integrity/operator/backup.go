@@ -157,7 +157,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		case cfg.DatabaseURL != "":
 			return errors.New("INTEGRITY_DATABASE_URL is set: restore that database with its own tools, then run integrity restore --external")
 		}
-		until, err := a.readPast(*to)
+		until, err := a.readPast("--to", *to)
 		if err != nil {
 			return err
 		}
@@ -179,16 +179,16 @@ func (a *app) restoreCommand() *cobra.Command {
 	})
 }
 
-// readPast reads --to; without it the zero time.
-func (a *app) readPast(text string) (at time.Time, err error) {
+// readPast reads the time of a flag; without it the zero time.
+func (a *app) readPast(flag, text string) (at time.Time, err error) {
 	if text == "" {
 		return at, nil
 	}
 	if at, err = time.Parse(time.RFC3339Nano, text); err != nil {
-		return at, errors.New("--to must be a time like 2026-11-21T17:30:00Z")
+		return at, errors.New(flag + " must be a time like 2026-11-21T17:30:00Z")
 	}
 	if at.After(a.Now()) {
-		return at, errors.New("--to must be a time in the past")
+		return at, errors.New(flag + " must be a time in the past")
 	}
 	return at, nil
 }

@@ -22,7 +22,7 @@ import (
 func (a *app) keysCommand() *cobra.Command {
 	return cli.Group("keys", "Signing keys and the trusted-keys file",
 		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand(), a.keysWitnessCommand(),
-		a.keysAddWitnessCommand(), a.keysRemoveWitnessCommand(), a.keysAddAuthorityCommand(), a.keysRemoveAuthorityCommand())
+		a.keysAddWitnessCommand(), a.keysRemoveWitnessCommand(), a.keysAddAuthorityCommand(), a.keysRemoveAuthorityCommand(), a.keysDrillCommand())
 }
 
 // PublishedKey is a signing key as people and the trusted-keys file name it.
@@ -182,17 +182,25 @@ func (a *app) keysCompromiseCommand() *cobra.Command {
 	v := a.verb("keys compromise", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
 	v.describeJSON("print JSON, one object a line")
 	reason := v.Flags().String("reason", evidence.ReasonCompromised, "compromised (others may hold the private key) or revoked")
+	since := v.Flags().String("since", "", "time from which on others may have had the private key, RFC 3339 (2026-11-21T17:30:00Z); default: now")
 	v.must("--reason must be compromised or revoked", func() bool {
 		return *reason == evidence.ReasonCompromised || *reason == evidence.ReasonRevoked
 	})
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		at, err := a.readPast("--since", *since)
+		if err != nil {
+			return err
+		}
+		if *since == "" {
+			at = a.Now()
+		}
 		view := compromisedView{Type: "key"}
 		if err := cfg.SigningSource().Change(func(_ keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
 			id, of := v.args[0], cfg.SigningSource()
 			if view.Log = named(trusted, id); view.Log != nil {
 				id, of = view.Log.KeyID(), cfg.LogSource()
 			}
-			changed, err := trusted.Revoke(id, *reason, evidence.FormatTime(a.Now()))
+			changed, err := trusted.Revoke(id, *reason, evidence.FormatTime(at))
 			if err != nil {
 				return nil, keyRefusal(err)
 			}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 	"pgregory.net/rapid"
 
+	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
@@ -342,6 +343,40 @@ func TestManyProcesses(t *testing.T) {
 	if (cosigned[0] == 0) == (cosigned[1] == 0) {
 		t.Errorf("%v of both histories were cosigned", cosigned)
 	}
+}
+
+// TestOneAtATime: while one process judges a checkpoint, another waits, and then finds what the first has remembered.
+func TestOneAtATime(t *testing.T) {
+	l := ledgertest.New(t)
+	signer := newSigner(t)
+	a, b := newWitness(t, l.URL, signer), newWitness(t, l.URL, signer)
+	h, logs := newFakeLog(t)
+	h.grow(t, 3, "a")
+	check(t, submit(t, a, logs, h.body(t, 0)))
+	other := h.branch(t, 3).grow(t, 3, "b")
+	h.grow(t, 2, "a")
+	judging, release := make(chan struct{}), make(chan struct{})
+	a.Now = func() time.Time { // asked under the lock
+		close(judging)
+		<-release
+		return time.Now()
+	}
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- submit(t, a, logs, h.body(t, 3)) }()
+	<-judging
+	go func() { second <- submit(t, b, logs, other.body(t, 3)) }()
+	integritytest.Eventually(t, "the second waits", func() error {
+		waiting, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+		if err == nil && waiting == 0 && len(second) == 0 {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	wantStale(t, <-second, 5)
 }
 
 // TestRestored: a database that was put back to an earlier day cosigns nothing until its operator says so.

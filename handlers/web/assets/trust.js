@@ -1,7 +1,7 @@
 // The trusted-keys file: whom a verifier believes.
 
 import { decodeBase64, decodeBase64URL, encodeBase64URL, encoder, hex, sha256 } from "./bytes.js";
-import { anObject, anyTime, base64URL, closed, constant, instant, list, matches, object, sha256Hex, text } from "./forms.js";
+import { anObject, anyTime, base64URL, closed, constant, list, matches, object, sha256Hex, text } from "./forms.js";
 import { Refusal, decode } from "./strictjson.js";
 import { readVerifierKey } from "./transparency.js";
 

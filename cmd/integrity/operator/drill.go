@@ -1,0 +1,255 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/transparency"
+)
+
+// drillStep is a step of the rehearsal.
+type drillStep struct {
+	Step         string `json:"step"`
+	At           string `json:"at"` // when it began
+	Milliseconds int64  `json:"milliseconds"`
+	Found        string `json:"found"`
+	Held         bool   `json:"held"`
+}
+
+func (s drillStep) line() string {
+	mark := "ok  "
+	if !s.Held {
+		mark = "FAIL"
+	}
+	return fmt.Sprintf("%s  %-27s  %6d ms  %s: %s\n", mark, s.At, s.Milliseconds, s.Step, s.Found)
+}
+
+// drill is one rehearsal. The app and the settings are those of the copy: no setting of the caller's reaches it.
+type drill struct {
+	*app
+	cfg *config.Config
+	out func(drillStep) error
+
+	name      string // of the log
+	ledger    *ledger.Opened
+	reader    *transparency.Reader
+	log       atomic.Pointer[transparency.Signer]
+	keys      drillKeys
+	authority *drillAuthority
+	access    domain.Access
+	steps     []drillStep
+	over      bool  // a step could not be taken
+	err       error // of the output
+
+	signingLost, logLost             time.Time
+	formerSigning                    evidence.PublicKey
+	formerLog                        evidence.LogKey
+	before, forged, meanwhile, later evidence.Envelope
+}
+
+// drillKeys are what a server has read at its last SIGHUP.
+type drillKeys struct {
+	signer  *evidence.Signer
+	trusted *evidence.TrustedKeys
+}
+
+func (a *app) keysDrillCommand() *cobra.Command {
+	v := a.verb("keys drill", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
+	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
+		began := time.Now()
+		dir, err := os.MkdirTemp("", "integrity-drill-")
+		if err != nil {
+			return fmt.Errorf("drill: %w", err)
+		}
+		defer os.RemoveAll(dir)
+		d := &drill{app: a, out: func(s drillStep) error {
+			if v.json {
+				return nil
+			}
+			_, err := io.WriteString(a.Out, s.line())
+			return err
+		}}
+		if err := d.copyFrom(cfg, dir); err != nil {
+			return err
+		}
+		at := d.Now()
+		// The commands find the database by its address, as they do where it is not the embedded one.
+		if err := ledger.WithDatabase(ctx, d.App, *d.cfg, d.WarnLog(), v.CommandPath(), true, func(url string) error {
+			d.app = &app{&cli.App{Out: io.Discard, Errs: io.Discard, Environ: append(d.Environ, config.Prefix+"DATABASE_URL="+url), Now: d.Now}}
+			return errors.Join(d.run(ctx, at, began), d.err)
+		}); err != nil {
+			return fmt.Errorf("drill: %w", err)
+		}
+		held, verdict := true, "every step held"
+		for _, s := range d.steps {
+			if !s.Held {
+				held, verdict = false, "A STEP DID NOT HOLD"
+			}
+		}
+		if err := v.print(struct {
+			Steps []drillStep `json:"steps"`
+			Held  bool        `json:"held"`
+		}{d.steps, held}, fmt.Sprintf("%s, in %.1f s; the copies are gone, and nothing of yours was changed\n", verdict, time.Since(began).Seconds())); err != nil {
+			return err
+		}
+		if !held {
+			return cli.NegativeError("")
+		}
+		return nil
+	})
+}
+
+// step takes a step and records what it found. After one that could not be taken no other is.
+func (d *drill) step(name string, do func() (found string, held bool, err error)) {
+	d.stepSince(d.Now(), time.Now(), name, do)
+}
+
+// stepSince is step for one that has begun before.
+func (d *drill) stepSince(at, began time.Time, name string, do func() (found string, held bool, err error)) {
+	if d.over || d.err != nil {
+		return
+	}
+	found, held, err := do()
+	if err != nil {
+		found, held, d.over = err.Error(), false, true
+	}
+	s := drillStep{name, evidence.FormatTime(at), time.Since(began).Milliseconds(), found, held}
+	d.steps = append(d.steps, s)
+	d.err = d.out(s)
+}
+
+// copyFrom copies the keys into a data directory of its own. Nothing but reading is done to cfg's files.
+func (d *drill) copyFrom(cfg *config.Config, dir string) error {
+	signer, trusted, why, err := cfg.SigningSource().Read()
+	if err == nil && why != "" {
+		err = errors.New(why)
+	}
+	if err != nil {
+		return err
+	}
+	logKey, err := cfg.LogSource().Current()
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(dir, "data")
+	// As root the PostgreSQL of the copy runs as another user, who must be able to pass through.
+	if err := errors.Join(os.Chmod(dir, 0o711), keyfiles.MakeDataDir(data), keyfiles.WriteSigningKey(filepath.Join(data, keyfiles.SigningKeyFile), signer)); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(cfg.TrustedKeysPath())
+	if err == nil {
+		err = keyfiles.WriteNew(filepath.Join(data, keyfiles.TrustedKeysFile), text, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("copy the trusted keys: %w", err)
+	}
+	issuer := "https://drill.example"
+	if keys := trusted.LogKeys(); len(keys) > 0 {
+		issuer = "https://" + strings.TrimSuffix(keys[len(keys)-1].Name, "/log")
+	}
+	d.name = transparency.LogName(issuer)
+	if logKey != nil {
+		if err := keyfiles.WriteSigningKey(filepath.Join(data, keyfiles.LogKeyFile), logKey); err != nil {
+			return err
+		}
+	}
+	environ := []string{config.Prefix + "DATA_DIR=" + data, config.Prefix + "ISSUER=" + issuer}
+	for _, entry := range d.Environ {
+		if !strings.HasPrefix(entry, config.Prefix) {
+			environ = append(environ, entry)
+		}
+	}
+	d.app = &app{&cli.App{Out: io.Discard, Errs: io.Discard, Environ: environ, Now: d.Now}}
+	of, err := config.Load(d.App, d.ledgerVerb("log status").Command)
+	d.cfg = &of
+	if err == nil && logKey == nil {
+		err = d.command("keys", "rotate", "--transparency-log", "--stage")
+		if err == nil {
+			err = d.command("keys", "rotate", "--transparency-log", "--activate")
+		}
+	}
+	return err
+}
+
+// command gives a command of this program, for the copy.
+func (d *drill) command(args ...string) error {
+	var out, errs bytes.Buffer
+	a := &app{&cli.App{Out: &out, Errs: &errs, Environ: d.Environ, Now: d.Now}}
+	root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}
+	root.AddCommand(Commands(a.App)...)
+	if code := a.Run(context.Background(), root, args); code != cli.ExitOK {
+		return fmt.Errorf("integrity %s: %s", strings.Join(args, " "), strings.TrimSpace(errs.String()))
+	}
+	return nil
+}
+
+// run opens the ledger of the copy, with a keeper of its log, and goes through the steps.
+func (d *drill) run(ctx context.Context, at, began time.Time) error {
+	open := d.ledgerVerb("log status").Command
+	open.SetContext(ctx)
+	return ledger.With(d.App, open, func(ctx context.Context, l *ledger.Opened) error {
+		d.ledger = l
+		d.reader = &transparency.Reader{Pool: l.Read}
+		pool, err := cluster.At(l.URL).ConsumerPool(ctx, ledger.LogConns)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		if err := d.hangUp(); err != nil {
+			return err
+		}
+		keeper, err := transparency.New(transparency.Config{Pool: pool, Signer: d.log.Load, Now: d.Now, Log: d.WarnLog(), Interval: drillPoll, Poll: drillPoll})
+		if err != nil {
+			return err
+		}
+		keeping, stop := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			keeper.Run(keeping)
+		}()
+		defer func() {
+			stop()
+			<-ended
+		}()
+		d.stepSince(at, began, "copies are made", func() (string, bool, error) {
+			err := d.prepare(ctx)
+			return fmt.Sprintf("signing key %s, log key %s, trusted keys; an empty ledger and a timestamp authority", d.formerSigning.KeyID, d.formerLog.KeyHash), true, err
+		})
+		d.loseSigningKey(ctx)
+		d.loseLogKey(ctx)
+		return nil
+	})
+}
+
+// hangUp reads the key files again, as a server does at SIGHUP. Under a revoked key the log signs nothing.
+func (d *drill) hangUp() error {
+	signer, trusted, _, err := d.cfg.SigningSource().Read()
+	if err != nil {
+		return err
+	}
+	d.keys = drillKeys{signer, trusted}
+	log, err := d.cfg.LogSource().LogSigner(d.name, trusted)
+	d.log.Store(log)
+	if errors.Is(err, evidence.ErrRevokedKey) {
+		return nil
+	}
+	return err
+}
