@@ -70,7 +70,7 @@ func existed(t *testing.T, raw []byte, trusted *evidence.TrustedKeys, options ev
 	return f
 }
 
-// TestEvidenceWithTimestamps: who asks gets the earliest token of each authority, and who does not gets what he always
+// TestEvidenceWithTimestamps: a request for timestamps gets the earliest token of each authority, and any other what it always
 // got.
 func TestEvidenceWithTimestamps(t *testing.T) {
 	s := open(t, options{})
@@ -105,7 +105,7 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	if got := string(raw[:at]) + "}\n"; got != string(without) {
 		t.Errorf("but for its timestamps it is\n%s\nand must be\n%s", got, without)
 	}
-	// The published file pins them too, for who trusts the channel, and the console's download holds them.
+	// The published file pins them too, for a reader who trusts the channel, and the console's download holds them.
 	keys := *s.keys.Load()
 	keys.Trusted = trusted
 	s.keys.Store(&keys)
