@@ -359,4 +359,25 @@ func TestMonitorAfterALogKeyWasRevoked(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	w.keeps(next.Checkpoint())
+
+	// What a pinned authority stamped before is what the thief of the key cannot make anew.
+	tsa := newStamps(t)
+	authority, err := evidence.NewAuthority("TSA", [][]byte{tsa.cert.Raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.trusts(func(k *evidence.TrustedKeys) (*evidence.TrustedKeys, error) { return k.PutAuthority(authority) })
+	w.Edit(func(entries []string) []string { return append(entries[:3], "elsewhere") })
+	stamped := tsa.over("TSA", 4, w.Checkpoint(), time.Now().Add(-2*time.Hour))
+	w.Answer(func(rw http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/timestamps") {
+			next.Serve(rw, r)
+			return
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(wire.LogTimestamps{Timestamps: []wire.LogTimestamp{stamped}})
+	})
+	if r := w.run(); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") {
+		t.Errorf("%+v", r)
+	}
 }

@@ -19,7 +19,7 @@ type Stamped struct {
 	Kept   []Kept
 	Newest map[string]time.Time // GenTime of the newest token, by authority
 	// Passed is how many tokens were passed over: of authorities that are not pinned, or whose certificates do not lead to
-	// a pinned one, and over checkpoints that no pinned key of the log signed that is not revoked.
+	// a pinned one, and over checkpoints that no pinned key of the log signed, a revoked one included.
 	Passed int
 	Next   int64 // to ask for more after; after itself where the page is empty
 	More   bool
@@ -73,9 +73,9 @@ func (m Monitor) token(t wire.LogTimestamp) (evidence.Token, error) {
 	}
 	checkpoint, err := evidence.OpenCheckpoint(t.Checkpoint, m.Trusted)
 	switch {
-	case errors.Is(err, evidence.ErrUnknownLogKey), errors.Is(err, evidence.ErrRevokedLogKey):
+	case errors.Is(err, evidence.ErrUnknownLogKey):
 		return evidence.Token{}, err
-	case err != nil:
+	case err != nil && !errors.Is(err, evidence.ErrRevokedLogKey): // the log publishes it as its own still
 		return alarm(err.Error())
 	case checkpoint.Size != t.TreeSize:
 		return alarm(fmt.Sprintf("treeSize is %d, the checkpoint's size %d", t.TreeSize, checkpoint.Size))
