@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -70,7 +73,7 @@ func existed(t *testing.T, raw []byte, trusted *evidence.TrustedKeys, options ev
 	return f
 }
 
-// TestEvidenceWithTimestamps: who asks gets the earliest token of each authority, and who does not gets what he always
+// TestEvidenceWithTimestamps: a request for timestamps gets the earliest token of each authority, and any other what it always
 // got.
 func TestEvidenceWithTimestamps(t *testing.T) {
 	s := open(t, options{})
@@ -105,7 +108,7 @@ func TestEvidenceWithTimestamps(t *testing.T) {
 	if got := string(raw[:at]) + "}\n"; got != string(without) {
 		t.Errorf("but for its timestamps it is\n%s\nand must be\n%s", got, without)
 	}
-	// The published file pins them too, for who trusts the channel, and the console's download holds them.
+	// The published file pins them too, for a reader who trusts the channel, and the console's download holds them.
 	keys := *s.keys.Load()
 	keys.Trusted = trusted
 	s.keys.Store(&keys)
@@ -319,9 +322,34 @@ func TestAMinuteSharesAToken(t *testing.T) {
 			t.Fatalf("record %d: %+v", i, f)
 		}
 	}
-	raw, _ := s.stamped(ids[0], "")
-	existed(t, raw, trusted, evidence.Options{Now: s.Now()}, alpha)
 	if alpha.Asked() != 1 {
 		t.Errorf("the authority was asked %d times", alpha.Asked())
+	}
+	for _, id := range []string{ids[0], ids[499], ids[999]} {
+		raw, _ := s.stamped(id, "")
+		s.othersVerify(raw, trusted, *existed(t, raw, trusted, evidence.Options{Now: s.Now()}, alpha).ExistedBefore)
+	}
+}
+
+// othersVerify requires that the verifiers in JavaScript and Python find what this program found in evidence of now.
+func (s *service) othersVerify(raw []byte, trusted *evidence.TrustedKeys, existedBefore string) {
+	s.t.Helper()
+	needsNPM(s.t, "the verifier in Node.js")
+	keys, err := trusted.Marshal()
+	check(s.t, err)
+	file, err := json.Marshal(body{"trustedKeys": body{"k": string(keys)}, "vectors": []body{{
+		"name": "stamped", "receipt": string(raw), "receiptBase64": nil, "documentBase64": nil, "trustedKeys": "k", "now": evidence.FormatTime(s.Now()), "requireTimestamp": true,
+	}}})
+	check(s.t, err)
+	for _, v := range inNode(s.t, file) {
+		if v.ExitCode != 0 || !strings.Contains(string(v.Findings), `"time":"valid","existedBefore":"`+existedBefore+`"`) {
+			s.t.Errorf("in Node.js: %d %s", v.ExitCode, v.Findings)
+		}
+	}
+	evidenceFile, keysFile := filepath.Join(s.t.TempDir(), "evidence"), filepath.Join(s.t.TempDir(), "keys")
+	check(s.t, errors.Join(os.WriteFile(evidenceFile, raw, 0o600), os.WriteFile(keysFile, keys, 0o600)))
+	out, err := python(s.t, nil, "verify_integrity.py", evidenceFile, keysFile, "--require-timestamp").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "existed before "+existedBefore) {
+		s.t.Errorf("in Python: %v\n%s", err, out)
 	}
 }

@@ -94,15 +94,20 @@ func verifierModules(t *testing.T) string {
 func TestVectorsInNode(t *testing.T) {
 	needsNPM(t, "the verifier in Node.js")
 	text, want := vectorFile(t)
+	sameVerdicts(t, inNode(t, text), want)
+}
+
+// inNode is what the verifier of the page finds in a file of vectors, in Node.js.
+func inNode(t *testing.T, vectors []byte) (got []verdict) {
+	t.Helper()
 	directory := verifierModules(t)
 	const main = `import { readFileSync } from "node:fs";
 import * as verifier from "./verifier.js";
 import { run } from "./vectors.js";
 process.stdout.write(JSON.stringify(await run(verifier, JSON.parse(readFileSync(0, "utf8")))));`
 	check(t, os.WriteFile(filepath.Join(directory, "main.js"), []byte(main), 0o600))
-	var got []verdict
-	check(t, json.Unmarshal(runModule(t, directory, "main.js", text), &got))
-	sameVerdicts(t, got, want)
+	check(t, json.Unmarshal(runModule(t, directory, "main.js", vectors), &got))
+	return got
 }
 
 // The verifier does what the published vectors leave open.

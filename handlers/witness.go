@@ -24,7 +24,7 @@ type WitnessConfig struct {
 	Log     *slog.Logger
 	// TrustedProxies are those whose X-Forwarded-For entries are believed.
 	TrustedProxies []netip.Prefix
-	// PerMinute is the limit of submissions of one client address, and of those of one log that it has signed.
+	// PerMinute is the limit of submissions of one client address, and of larger trees and split views of one log.
 	PerMinute int
 	// Observe hears what came of each submission; it must not wait. The log is empty before its signature has held.
 	Observe func(log string, outcome WitnessOutcome, size int64)
@@ -59,7 +59,7 @@ type witnessServer struct {
 
 	mu     sync.Mutex
 	minute time.Time
-	signed map[string]int // submissions of a log in that minute
+	signed map[string]int // larger trees and split views of a log in that minute
 
 	asking  sync.Mutex
 	asked   time.Time
@@ -109,7 +109,7 @@ func (s *witnessServer) addCheckpoint(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) // the caller may have gone away
+	_, _ = io.WriteString(w, text) //nolint:gosec // plain text, and no browser asks; the caller may have gone away
 	s.Observe(submitted.Origin, outcome, submitted.Size)
 }
 
@@ -143,8 +143,8 @@ func judgedSubmission(err error) (WitnessOutcome, int) {
 	return outcome, status
 }
 
-// cosign takes a submission in and answers the signature line. An address is counted before its body is read, a log once
-// its signature has held: nobody else can use up what it may send.
+// cosign takes a submission in and answers the signature line. An address is counted before its body is read, a log for
+// what nobody else can cause: a larger tree, or two histories. Anybody can repeat its public checkpoints.
 func (s *witnessServer) cosign(w http.ResponseWriter, r *http.Request, submitted *witness.Submission) (string, error) {
 	now := s.Now()
 	if limit := s.addresses.count(clientAddress(r, s.TrustedProxies), now); limit.used > limit.most {
@@ -159,23 +159,29 @@ func (s *witnessServer) cosign(w http.ResponseWriter, r *http.Request, submitted
 		return "", err
 	}
 	*submitted = opened
-	if err := s.countLog(opened.Origin, now); err != nil {
+	if err := s.limitLog(opened.Origin, now, 0); err != nil {
 		return "", err
 	}
 	// A caller who goes away leaves no connection broken behind.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), cosignTimeout)
 	defer cancel()
-	return s.Witness.Cosign(ctx, opened)
+	line, err := s.Witness.Cosign(ctx, opened)
+	if err == nil && opened.Grows() || witness.SplitView(err) {
+		_ = s.limitLog(opened.Origin, now, 1) // the next one is refused
+	}
+	return line, err
 }
 
-func (s *witnessServer) countLog(origin string, now time.Time) error {
+// limitLog refuses what a log sends past its limit, and adds n to what it has sent.
+func (s *witnessServer) limitLog(origin string, now time.Time, n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if minute := now.UTC().Truncate(time.Minute); !minute.Equal(s.minute) {
 		s.minute = minute
 		clear(s.signed)
 	}
-	if s.signed[origin]++; s.signed[origin] > s.PerMinute {
+	used := s.signed[origin]
+	if s.signed[origin] += n; used >= s.PerMinute {
 		return tooManyError(s.minute.Add(time.Minute).Sub(now))
 	}
 	return nil

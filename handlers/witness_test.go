@@ -147,7 +147,8 @@ func TestWitnessAnswers(t *testing.T) {
 	}
 }
 
-// TestWitnessLimits: an address, and a log, have their submissions a minute; who cannot sign as a log uses up nothing of it.
+// TestWitnessLimits: an address has its submissions a minute, and a log what it alone can cause: a stranger who repeats its
+// public checkpoints uses up nothing of it.
 func TestWitnessLimits(t *testing.T) {
 	w := newWitnessed(t, 3)
 	first := "old 0\n\n" + w.checkpoint(1, "a")
@@ -165,16 +166,23 @@ func TestWitnessLimits(t *testing.T) {
 		t.Errorf("the fourth of an address: %d, %v", status, header)
 	}
 	unsigned := strings.Replace(first, "\n1\n", "\n2\n", 1)
+	again := strings.Replace(first, "old 0", "old 1", 1)
+	bad := "old 1\n\n" + w.checkpoint(2, "a")
+	fork := "old 1\n\n" + w.checkpoint(1, "b")
 	for i, step := range []struct {
 		body   string
 		status int
-	}{{unsigned, 403}, {first, 200}, {unsigned, 403}, {first, 409}, {first, 409}, {unsigned, 403}, {first, 429}} {
+	}{
+		{unsigned, 403}, {first, 200}, {unsigned, 403}, // and what anybody can send, as its checkpoint is public:
+		{first, 409}, {again, 200}, {first, 409}, {again, 200}, {bad, 422}, {bad, 422}, {bad, 422},
+		{fork, 409}, {fork, 409}, {fork, 429}, {again, 429},
+	} {
 		if status, _ := post(fmt.Sprintf("198.51.100.%d", i), step.body); status != step.status {
 			t.Errorf("step %d: %d, want %d", i, status, step.status)
 		}
 	}
 	w.now = w.now.Add(time.Minute)
-	if status, _ := post("192.0.2.1", strings.Replace(first, "old 0", "old 1", 1)); status != http.StatusOK {
+	if status, _ := post("192.0.2.1", again); status != http.StatusOK {
 		t.Errorf("in the next minute: %d", status)
 	}
 }

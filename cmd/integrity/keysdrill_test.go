@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
@@ -8,9 +9,11 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"integrityledger/cmd/integrity/cli"
@@ -96,5 +99,42 @@ func TestKeysDrill(t *testing.T) {
 	}
 	if r := integrity(t, env, "keys", "drill"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "there is no signing key") {
 		t.Errorf("without a signing key: %+v", r)
+	}
+}
+
+// TestKeysDrillInterrupted: whoever presses Ctrl-C leaves no copy of a private key behind.
+func TestKeysDrillInterrupted(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("rehearses with servers of its own")
+	}
+	dir, temporary := dataDir(t), filepath.Dir(dataDir(t))
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	c := exec.Command(os.Getenv(binaryVariable), "keys", "drill", "--data-dir", dir)
+	c.Env, c.SysProcAttr = cleanEnviron("TMPDIR="+temporary), &syscall.SysProcAttr{Setpgid: true}
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := bufio.NewScanner(out)
+	if !steps.Scan() || !strings.Contains(steps.Text(), "copies are made") {
+		t.Errorf("%q, %v", steps.Text(), steps.Err())
+	}
+	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil { // as a terminal does, to every process of the group
+		t.Error(err)
+	}
+	for steps.Scan() {
+		if strings.Contains(steps.Text(), "every step held") {
+			t.Error(steps.Text())
+		}
+	}
+	if err := c.Wait(); err == nil {
+		t.Error("it succeeds")
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) != 0 {
+		t.Errorf("left over: %v, %v", left, err)
 	}
 }

@@ -29,7 +29,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// cosigner is a witness that signs what it is told to.
+// cosigner is a witness that signs whatever a test asks for.
 type cosigner struct {
 	evidence.WitnessKey
 	private ed25519.PrivateKey

@@ -28,7 +28,8 @@ func TestTimestamps(t *testing.T) {
 	dir, address := dataDir(t), freeAddress(t)
 	env := []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=good " + good.URL + ", liar " + liar.URL, "INTEGRITY_TIMESTAMP_INTERVAL=1s", "INTEGRITY_DATA_DIR=" + dir}
 	s := surroundings{env: env}.start(t, dir, "--demo", "--metrics-listen", address)
-	first := s.included(s.registerOne("d-1"))
+	id := s.registerOne("d-1")
+	first := s.included(id)
 	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "good is not asked: no certificate is pinned") || good.Asked() != 0 {
 		t.Errorf("doctor, before they are pinned: %s", out)
 	}
@@ -79,6 +80,16 @@ func TestTimestamps(t *testing.T) {
 		return errors.Join(now.want(0, "integrity_timestamp_tokens_total", "authority", "liar"), now.want(0, "integrity_timestamp_failures_total", "authority", "good"),
 			now.want(1, "integrity_timestamp_interval_seconds"))
 	})
+
+	saved, client := filepath.Join(t.TempDir(), "evidence.json"), []string{"INTEGRITY_BASE_URL=" + s.base, "INTEGRITY_API_KEY=" + s.demo().Keys.Worker}
+	must(t, client, "evidence", id, "--timestamps", "-o", saved)
+	if out := must(t, nil, "verify", saved, path, "--require-timestamp"); !strings.Contains(out, "existed before ") || !strings.Contains(out, ", says good") {
+		t.Errorf("verify: %s", out)
+	}
+	must(t, client, "evidence", id, "-o", saved)
+	if r := integrity(t, nil, "verify", saved, path, "--require-timestamp"); r.code != cli.ExitNegative {
+		t.Errorf("verify without timestamps: %d %s", r.code, r.out)
+	}
 
 	var stored int
 	for _, row := range askOf[[]string](t, dir, "SELECT coalesce(array_agg(encode(convert_to(checkpoint, 'UTF8'), 'hex') || ' ' || encode(token, 'hex') || ' ' || authority), '{}') FROM log_timestamps") {

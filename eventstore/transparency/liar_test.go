@@ -384,7 +384,7 @@ func TestCheckStamps(t *testing.T) {
 }
 
 func TestParseTimestampAuthorities(t *testing.T) {
-	list, err := ParseTimestampAuthorities("# who stamps\nfreetsa https://freetsa.example/tsr\n\nlocal.1\thttp://127.0.0.1:3161/x \n")
+	list, err := ParseTimestampAuthorities("# who stamps, and where\nfreetsa https://freetsa.example/tsr\n\nlocal.1\thttp://127.0.0.1:3161/x \n")
 	if err != nil || len(list) != 2 || list[0].Name() != "freetsa" || list[0].address != "https://freetsa.example/tsr" || list[1].address != "http://127.0.0.1:3161/x" {
 		t.Errorf("%v, %v", list, err)
 	}

@@ -5,19 +5,22 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
 	"integrityledger/domain"
 )
 
+// comment is a line, whose commas divide nothing.
+var comment = regexp.MustCompile(`(?m)^[\t ]*#.*$`)
+
 // readPeers reads a server a line, or between commas: one word, a space, its address. Lines that begin with # are
 // comments. No name that add answers may stand twice.
 func readPeers(text, expects string, add func(word, address string) (name string, err error)) error {
 	names := map[string]bool{}
-	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == '\n' }) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
+	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool { return c == ',' || c == '\n' }) {
+		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		fields := strings.Fields(line)

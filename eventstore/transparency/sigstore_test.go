@@ -66,9 +66,8 @@ func TestSigstoreAuthority(t *testing.T) {
 	})
 	// Its tokens hold its own certificate alone: those above it are pinned, the intermediate one too.
 	var above [][]byte
-	block, rest := pem.Decode(chain)
-	roots := rest
-	for block, rest = pem.Decode(rest); block != nil; block, rest = pem.Decode(rest) {
+	_, roots := pem.Decode(chain)
+	for block, rest := pem.Decode(roots); block != nil; block, rest = pem.Decode(rest) {
 		above = append(above, block.Bytes)
 	}
 	authority, err := evidence.NewAuthority("sigstore", above)

@@ -215,7 +215,7 @@ func ReadStamps(ctx context.Context, from rowsQuerier, names []string) (states [
 		FROM (SELECT unnest($1::text[]) COLLATE "C" UNION SELECT name FROM stamped WHERE name IS NOT NULL) n(name)
 		LEFT JOIN LATERAL (SELECT tree_size, gen_time FROM log_timestamps WHERE authority = n.name ORDER BY tree_size DESC LIMIT 1) t ON true
 		LEFT JOIN transparency_checkpoint c ON c.id = 1
-		LEFT JOIN LATERAL (SELECT * FROM transparency_runs WHERE first_leaf <= coalesce(t.tree_size, 0) AND coalesce(t.tree_size, 0) < c.size
+		LEFT JOIN LATERAL (SELECT from_shard, first_position, first_leaf FROM transparency_runs WHERE first_leaf <= coalesce(t.tree_size, 0) AND coalesce(t.tree_size, 0) < c.size
 			ORDER BY first_leaf DESC LIMIT 1) r ON true
 		ORDER BY n.name`
 	type first struct {

@@ -175,7 +175,7 @@ func (c *Config) settings() []Setting {
 			Help:  "logs whose checkpoints integrity witness cosigns: a file with one key a line, or a list"},
 		{Name: "WITNESS_PER_MINUTE", Witness: true, Default: "240",
 			value: between(&c.WitnessPerMinute, "a whole number of at least 1", strconv.Atoi, 1, math.MaxInt32),
-			Help:  "submissions a minute of one client address, and of one log, in each process of integrity witness"},
+			Help:  "submissions a minute of one client address, and larger trees a minute of one log, in each process of integrity witness"},
 		{Name: "OAUTH_CLIENT_SECRET", Secret: true, Needs: "OAUTH_CLIENT_ID",
 			value: text(&c.OAuthClientSecret, "the secret of INTEGRITY_OAUTH_CLIENT_ID"),
 			Help:  "secret of that registration; without it a public client"},

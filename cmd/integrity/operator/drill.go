@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,6 +48,8 @@ type drill struct {
 	*app
 	cfg *config.Config
 	out func(drillStep) error
+	// interrupted is an error once no step is to be taken any more.
+	interrupted func() error
 
 	name      string // of the log
 	ledger    *ledger.Opened
@@ -74,12 +78,15 @@ func (a *app) keysDrillCommand() *cobra.Command {
 	v := a.verb("keys drill", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
 		began := time.Now()
+		// Whatever ends the command removes the copies: they are private keys.
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		defer stop()
 		dir, err := os.MkdirTemp("", "integrity-drill-")
 		if err != nil {
 			return fmt.Errorf("drill: %w", err)
 		}
 		defer os.RemoveAll(dir)
-		d := &drill{app: a, out: func(s drillStep) error {
+		d := &drill{app: a, interrupted: ctx.Err, out: func(s drillStep) error {
 			if v.json {
 				return nil
 			}
@@ -96,6 +103,9 @@ func (a *app) keysDrillCommand() *cobra.Command {
 			return errors.Join(d.run(ctx, at, began), d.err)
 		}); err != nil {
 			return fmt.Errorf("drill: %w", err)
+		}
+		if ctx.Err() != nil {
+			return errors.New("drill: interrupted; the copies are gone, and nothing of yours was changed")
 		}
 		held, verdict := true, "every step held"
 		for _, s := range d.steps {
@@ -123,7 +133,7 @@ func (d *drill) step(name string, do func() (found string, held bool, err error)
 
 // stepSince is step for one that has begun before.
 func (d *drill) stepSince(at, began time.Time, name string, do func() (found string, held bool, err error)) {
-	if d.over || d.err != nil {
+	if d.over || d.err != nil || d.interrupted() != nil {
 		return
 	}
 	found, held, err := do()

@@ -32,7 +32,7 @@ type Contradiction struct {
 // ReadCosigned lists the logs, by origin.
 func ReadCosigned(ctx context.Context, from history.Querier) ([]Cosigned, error) {
 	rows, _ := from.Query(ctx, `SELECT w.origin, w.size, w.note, w.cosigned_at, w.epoch <> (SELECT epoch FROM ledger WHERE id = 1)
-		FROM witness_logs w ORDER BY w.origin`) // the error comes with the rows
+		FROM witness_logs w WHERE w.origin <> '' ORDER BY w.origin`) // the error comes with the rows
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Cosigned])
 	if err != nil {
 		return nil, fmt.Errorf("read what was cosigned: %w", err)
@@ -50,12 +50,20 @@ func ReadContradictions(ctx context.Context, from history.Querier) ([]Contradict
 	return list, nil
 }
 
-// Resume lets a witness go on after its database was restored, from the sizes that the database remembers. The caller
+// Resume lets a witness go on after its database was restored, from the sizes that the database remembers, and with logs
+// that it does not know from their beginning. It answers how many logs it knows had been stopped. The caller
 // answers for it that nothing larger was cosigned with the key that cosigns from now on.
 func Resume(ctx context.Context, pool *pgxpool.Pool) (logs int64, err error) {
-	tag, err := pool.Exec(ctx, `UPDATE witness_logs SET epoch = l.epoch FROM ledger l WHERE l.id = 1 AND witness_logs.epoch <> l.epoch`)
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, resume, emptyRoot[:]); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `UPDATE witness_logs SET epoch = l.epoch FROM ledger l WHERE l.id = 1 AND witness_logs.epoch <> l.epoch`)
+		logs = tag.RowsAffected()
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("let the witness go on: %w", err)
 	}
-	return tag.RowsAffected(), nil
+	return logs, nil
 }

@@ -18,13 +18,15 @@ import (
 // Logs are those whose checkpoints are cosigned: the keys of each, by its origin.
 type Logs map[string][]note.Verifier
 
+// comment is a line, whose commas divide nothing.
+var comment = regexp.MustCompile(`(?m)^[\t ]*#.*$`)
+
 // ParseLogs reads a log a line, or between commas: its verifier key (C2SP signed-note, Ed25519) and, where its origin is not
 // the key's name, a space and the origin. A log with several keys has several lines. Lines that begin with # are comments.
 func ParseLogs(text string) (Logs, error) {
 	logs := Logs{}
-	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == '\n' }) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
+	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool { return c == ',' || c == '\n' }) {
+		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		text, origin, _ := strings.Cut(line, " ")
@@ -141,6 +143,9 @@ func (logs Logs) Open(body []byte) (s Submission, err error) {
 	}
 	return s, nil
 }
+
+// Grows reports whether the submission is of a larger tree than the one that it continues.
+func (s Submission) Grows() bool { return s.old < s.Size }
 
 // emptyRoot is that of a tree without entries (RFC 6962, section 2.1).
 var emptyRoot = tlog.Hash(sha256.Sum256(nil))

@@ -36,7 +36,12 @@ type Witness struct {
 const (
 	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
 	lockLog   = `SELECT size, root, note, epoch FROM witness_logs WHERE origin = $1 FOR UPDATE`
-	beginLog  = `INSERT INTO witness_logs (origin, size, root, note, epoch) VALUES ($1, 0, $2, '', $3) ON CONFLICT (origin) DO NOTHING`
+	// A log that is not known may have been cosigned after the backup that was restored: it begins with the epoch of the
+	// last Resume, which the row of no origin keeps; before any with the first one, which no restore gives.
+	beginLog = `INSERT INTO witness_logs (origin, size, root, note, epoch)
+		VALUES ($1, 0, $2, '', coalesce((SELECT epoch FROM witness_logs WHERE origin = ''), 1)) ON CONFLICT (origin) DO NOTHING`
+	resume = `INSERT INTO witness_logs (origin, size, root, note, epoch) SELECT '', 0, $1, '', epoch FROM ledger WHERE id = 1
+		ON CONFLICT (origin) DO UPDATE SET epoch = excluded.epoch`
 	// It always changes the row, so that its commit is flushed with all that it has read.
 	remember = `UPDATE witness_logs SET size = $2, root = $3, note = $4, cosigned_at = $5 WHERE origin = $1 AND size <= $2`
 	// keepProof keeps the first hundred of a log: a log that signs whatever it likes must not fill the disk.
@@ -103,7 +108,7 @@ func (w *Witness) lock(ctx context.Context, tx pgx.Tx, origin string) (last cosi
 		return tx.QueryRow(ctx, lockLog, origin).Scan(&last.size, &root, &last.note, &last.epoch)
 	}
 	if err = read(); errors.Is(err, pgx.ErrNoRows) {
-		if _, err = tx.Exec(ctx, beginLog, origin, emptyRoot[:], epoch); err == nil {
+		if _, err = tx.Exec(ctx, beginLog, origin, emptyRoot[:]); err == nil {
 			err = read()
 		}
 	}

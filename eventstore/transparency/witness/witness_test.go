@@ -405,6 +405,33 @@ func TestRestored(t *testing.T) {
 	check(t, submit(t, w, logs, h.body(t, 2)))
 }
 
+// TestRestoredWithoutTheRow: a log that the restored database does not know may be one that was cosigned after its backup.
+func TestRestoredWithoutTheRow(t *testing.T) {
+	l := ledgertest.New(t)
+	w := newWitness(t, l.URL, newSigner(t))
+	h, logs := newFakeLog(t)
+	h.grow(t, 2, "a")
+	owner, err := pgxpool.New(context.Background(), l.URL)
+	check(t, err)
+	t.Cleanup(owner.Close)
+	for range 2 { // a later restore, to after the first --resume, stops it again
+		_, err = owner.Exec(context.Background(), "UPDATE ledger SET epoch = epoch + 1")
+		check(t, err)
+		_, err = owner.Exec(context.Background(), "DELETE FROM witness_logs WHERE origin <> ''")
+		check(t, err)
+		if err := submit(t, w, logs, h.body(t, 0)); !errors.Is(err, ErrRestored) {
+			t.Errorf("%v", err)
+		}
+		if _, err := Resume(context.Background(), l.Pool); err != nil {
+			t.Error(err)
+		}
+		check(t, submit(t, w, logs, h.body(t, 0)))
+		if c := remembered(t, l.Pool); c.Halted {
+			t.Error("the log is shown as halted")
+		}
+	}
+}
+
 // TestUnknownCommit: where the server does not say plainly that the commit is safe, nothing is cosigned, and the same
 // submission, or one from the size that was remembered, is cosigned later.
 func TestUnknownCommit(t *testing.T) {
@@ -458,7 +485,7 @@ func TestParseLogs(t *testing.T) {
 	check(t, err)
 	_, second, err := note.GenerateKey(rand.Reader, "a.example/log")
 	check(t, err)
-	logs, err := ParseLogs("# logs\n" + key + "\n" + second + "\n\n" + key + " go.sum database tree\n")
+	logs, err := ParseLogs("# logs, one a line\n" + key + "\n" + second + "\n\n" + key + " go.sum database tree\n")
 	if err != nil || len(logs) != 2 || len(logs["a.example/log"]) != 2 || len(logs["go.sum database tree"]) != 1 {
 		t.Errorf("%v, %v", logs, err)
 	}

@@ -54,7 +54,7 @@ function read(der) {
   try {
     found = fromBER(der, { parseEmbedded: false, maxDepth: 32 });
   } catch {
-    refuse("token-der"); // some strings that are none, which the library does not report as it does the rest
+    refuse("token-der"); // some malformed strings, which the library does not report as it does the rest
   }
   must(found.offset === der.length, "token-der");
   return node(found.result);

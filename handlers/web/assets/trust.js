@@ -55,7 +55,7 @@ async function readNoteKeys(entries, member, type, refused) {
   return noteKeys;
 }
 
-// loadTimestamps answers the reader of tokens and certificates, or null where it cannot be had: it is large, and only
+// loadTimestamps answers the reader of tokens and certificates, or null where it cannot be loaded: it is large, and only
 // trust in timestamp authorities needs it.
 async function loadTimestamps() {
   try {

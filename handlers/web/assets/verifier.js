@@ -260,13 +260,14 @@ async function checkLeaf(envelope) {
   }
 }
 
-// cosigners are the names of the pinned witnesses whose cosignatures hold and say a time before the given one.
-async function cosigners(checkpoint, trust, before) {
+// cosigners are the names of the pinned witnesses whose cosignatures hold and say a time that is not ahead of now and,
+// where one is given, before it.
+async function cosigners(checkpoint, trust, now, before = null) {
   const names = new Set();
   for (const { name, keyHash, signature } of checkpoint.signatures) {
     const key = trust.witnessKeys.get(`${name}+${keyHash}`);
     const at = key && (await cosignedAt(key, signature, checkpoint.signed));
-    if (at && at < before) {
+    if (at && at <= latest(now) && (before === null || at < before)) {
       names.add(name);
     }
   }
@@ -275,13 +276,13 @@ async function cosigners(checkpoint, trust, before) {
 
 // openInclusion takes the proof through its steps. The findings on time come before it: by them a log whose key was
 // revoked may still show that it held the record.
-async function openInclusion(findings, envelope, trust, requireWitnesses) {
+async function openInclusion(findings, envelope, trust, { now, requireWitnesses }) {
   const inclusion = envelope.get("inclusion");
   const checkpoint = await openCheckpoint(inclusion.get("checkpoint"), trust);
   const place = await holds(checkpoint, inclusion, inclusion.get("leaf"));
   await checkLeaf(envelope);
   if (checkpoint.since !== null) {
-    const names = await cosigners(checkpoint, trust, checkpoint.since);
+    const names = await cosigners(checkpoint, trust, now, checkpoint.since);
     const since = formatTime(checkpoint.since);
     if (findings.time === "valid") {
       findings.note("log-revoked-stamped", since);
@@ -296,7 +297,7 @@ async function openInclusion(findings, envelope, trust, requireWitnesses) {
   return checkpoint;
 }
 
-async function checkInclusion(findings, envelope, trust, { now, requireWitnesses }) {
+async function checkInclusion(findings, envelope, trust, options) {
   if (!envelope.has("inclusion")) {
     return;
   }
@@ -306,12 +307,12 @@ async function checkInclusion(findings, envelope, trust, { now, requireWitnesses
   }
   let checkpoint;
   try {
-    checkpoint = await openInclusion(findings, envelope, trust, requireWitnesses);
+    checkpoint = await openInclusion(findings, envelope, trust, options);
   } catch (error) {
     findings.inclusion = findings.failed("inclusion", error);
     return;
   }
-  const counted = await cosigners(checkpoint, trust, latest(now) + 1n);
+  const counted = await cosigners(checkpoint, trust, options.now);
   if (trust.witnessKeys.size > 0) {
     findings.witnessed = counted.size;
   }
