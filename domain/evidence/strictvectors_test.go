@@ -176,6 +176,23 @@ func (s stampBook) strict() {
 	s.trusts("log key revoked within the microsecond", s.pinned(s.t, func(t *TrustedKeys) {
 		t.revoked = append(slices.Clone(t.revoked), RevokedKey{key.KeyID, key.FingerprintSHA256, ReasonCompromised, "2026-11-19T09:31:00.0000005Z"})
 	}))
+	for name, c := range map[string]struct {
+		since   string
+		finding Finding
+	}{"before": {"2026-11-19T09:30:59Z", Untrusted}, "after": {"2026-11-19T09:31:01Z", Valid}} {
+		former := s.retiredLog.key.names()
+		s.trusts("former log key revoked "+name+" the token", s.pinned(s.t, func(t *TrustedKeys) {
+			t.revoked = append(slices.Clone(t.revoked), RevokedKey{former.KeyID, former.FingerprintSHA256, ReasonCompromised, c.since})
+		}))
+		s.add("strict: stamped under one log key, the proof under another that was revoked "+name, s.export(s.good(), func(e *Envelope) {
+			text := e.Inclusion.Checkpoint[:strings.Index(e.Inclusion.Checkpoint, "\n\n")+1]
+			e.Inclusion.Checkpoint = sign(s.t, text, s.retiredLog)
+		}), timed(Valid), included(c.finding), trusting("former log key revoked "+name+" the token"), func(v *vector) {
+			if c.finding != Valid {
+				v.Expect.Findings.Witnessed, v.Expect.ExitCode = nil, 1
+			}
+		})
+	}
 	s.add("strict: log key revoked within the microsecond of the token", s.export(s.good()), timed(Valid), trusting("log key revoked within the microsecond"))
 }
 

@@ -846,8 +846,8 @@ def _cosigned(checkpoint: _Checkpoint, trusted: TrustedKeys, clock: datetime) ->
 def _verify_inclusion(f: Findings, envelope: Mapping[str, Any], o: _Options) -> None:
     """The log's checkpoint, the way to its root, the leaf of this record's registration, and who else signed.
 
-    Under a revoked key of the log it holds where the time is valid, as a checkpoint that
-    was stamped before the revocation then holds the record, or where as many pinned
+    Under a revoked key of the log it holds where a checkpoint that was stamped before the
+    revocation holds the record, whichever key signed that one, or where as many pinned
     witnesses as are required cosigned this one before.
     """
     inclusion = envelope["inclusion"]
@@ -856,7 +856,7 @@ def _verify_inclusion(f: Findings, envelope: Mapping[str, Any], o: _Options) -> 
     cosigned, failing = _cosigned(checkpoint, o.trusted, o.clock)
     if (revocation := checkpoint.revocation) is not None:
         before = [name for name, at in cosigned.items() if at < revocation.since]
-        if f.time == VALID:
+        if f.existed_before is not None and _timestamp(f.existed_before, "time") < revocation.since:
             f.notes.append(f"The log's key was revoked, since {revocation.text}; a checkpoint that a pinned authority stamped before that holds the record.")
         elif o.require_witnesses and len(before) >= o.require_witnesses:
             f.notes.append(f"The log's key was revoked, since {revocation.text}; before that {len(before)} pinned witnesses had cosigned the checkpoint.")

@@ -284,7 +284,7 @@ async function openInclusion(findings, envelope, trust, { now, requireWitnesses 
   if (checkpoint.since !== null) {
     const names = await cosigners(checkpoint, trust, now, checkpoint.since);
     const since = formatTime(checkpoint.since);
-    if (findings.time === "valid") {
+    if (findings.time === "valid" && instant(findings.existedBefore) < checkpoint.since) {
       findings.note("log-revoked-stamped", since);
     } else if (requireWitnesses > 0 && names.size >= requireWitnesses) {
       findings.note("log-revoked-witnessed", `${since}, ${[...names].join(", ")}`);
