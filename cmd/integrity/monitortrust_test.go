@@ -26,6 +26,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/client/monitor"
+	"integrityledger/handlers/client/monitor/monitortest"
 	"integrityledger/handlers/wire"
 )
 
@@ -308,4 +309,54 @@ func TestMonitorChecksTimestamps(t *testing.T) {
 			t.Errorf("%s: %+v", step.name, r)
 		}
 	}
+}
+
+// TestMonitorOfEndlessTimestamps: a log that always has one more page of tokens holds up nothing, and what was checked is kept.
+func TestMonitorOfEndlessTimestamps(t *testing.T) {
+	w := newWatchedLog(t, 3)
+	tsa := newStamps(t)
+	w.trusts(func(k *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		authority, err := evidence.NewAuthority("TSA", [][]byte{tsa.cert.Raw})
+		if err != nil {
+			return nil, err
+		}
+		return k.PutAuthority(authority)
+	})
+	asked := 0
+	var after int64
+	w.Answer(func(rw http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/timestamps") {
+			w.Serve(rw, r)
+			return
+		}
+		asked++
+		_, _ = fmt.Sscan(r.URL.Query().Get("after"), &after)
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(wire.LogTimestamps{HasMore: true, Timestamps: []wire.LogTimestamp{{TreeSize: after + 1, Authority: "Another"}}})
+	})
+	for run := 1; run <= 2; run++ {
+		asked = 0
+		if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "more tokens are left for the next look") || asked != 100 || after != int64(100*run-1) {
+			t.Fatalf("run %d: %+v, asked %d times, at last after %d", run, r, asked, after)
+		}
+	}
+}
+
+// TestMonitorAfterALogKeyWasRevoked: the log must continue what was kept under its former key, above all then.
+func TestMonitorAfterALogKeyWasRevoked(t *testing.T) {
+	w := newWatchedLog(t, 3)
+	if r := w.run(); r.code != cli.ExitOK {
+		t.Fatalf("%+v", r)
+	}
+	next := monitortest.New("ledger.example/log", 2)
+	next.Grow(5)
+	w.Answer(next.Serve)
+	w.trusts(func(k *evidence.TrustedKeys) (*evidence.TrustedKeys, error) { return k.AddLogKey(next.Key()) })
+	w.trusts(func(k *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		return k.Revoke(w.Key().KeyID(), evidence.ReasonCompromised, evidence.FormatTime(time.Now().Add(-time.Hour)))
+	})
+	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "it continues the last checkpoint") {
+		t.Errorf("%+v", r)
+	}
+	w.keeps(next.Checkpoint())
 }

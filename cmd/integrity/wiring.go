@@ -269,7 +269,7 @@ func (s *service) openTree(ctx context.Context) error {
 	if s.tree.read, err = s.primary.ReadPool(ctx, ledger.ProofConns); err != nil {
 		return err
 	}
-	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree}
+	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree, Trusted: func() *evidence.TrustedKeys { return s.keys.Load().Trusted }}
 	s.tree.keeper, err = transparency.New(transparency.Config{
 		Pool: s.tree.write, Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log,
 		Authorities: s.tree.authorities, Stamp: s.cfg.TimestampInterval,

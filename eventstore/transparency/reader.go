@@ -37,6 +37,9 @@ type Reader struct {
 	// it held then. 0 means that every proof is of the newest.
 	Fresh time.Duration
 
+	// Trusted are the keys whose revocations Stamped knows of; nil: it knows of none.
+	Trusted func() *evidence.TrustedKeys
+
 	questions eventstore.Batcher[struct{}, *leafQuestion] // about all shards: the tree is one
 	stamps    eventstore.Batcher[struct{}, *stampQuestion]
 	limit     time.Duration // of a batch of them; 0 means lookTimeout

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -47,7 +48,8 @@ func (s Stamp) compare(other Stamp) int {
 
 // Stamped answers, for each authority, its token of the earliest checkpoint that holds the event at a position of a
 // shard, whose leaf (domain.Event.Leaf) the caller has read: by checkpoint, the smallest first, each with the proof
-// that it holds the leaf. Proofs are checked before they are answered, tokens are not. Of more than evidence has room
+// that it holds the leaf. A token under a log key that was revoked by then is passed over, as verifiers do: a later one
+// may count. Proofs are checked before they are answered, tokens are not. Of more than evidence has room
 // for the earliest are answered. Concurrent questions share a round trip. The error may be ErrNotIntegrated.
 func (r *Reader) Stamped(ctx context.Context, shard domain.Shard, position int64, leaf []byte) ([]evidence.Timestamp, error) {
 	stamped, err := r.stamped(ctx, shard, position, leaf)
@@ -152,12 +154,15 @@ const stampedBy = `WITH RECURSIVE stamped(name) AS (
 func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 	const query = stampedBy + `SELECT n.place - 1, t.tree_size, t.authority, t.gen_time, t.checkpoint, t.token
 		FROM unnest($1::bigint[]) WITH ORDINALITY AS n(leaf, place) CROSS JOIN stamped s
-		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND tree_size > n.leaf ORDER BY tree_size LIMIT 1) t ON true`
+		JOIN LATERAL (SELECT ` + stampColumns + ` FROM log_timestamps WHERE authority = s.name AND tree_size > n.leaf
+			AND NOT EXISTS (SELECT FROM unnest($2::text[], $3::timestamptz[]) AS v(mark, since) WHERE gen_time >= v.since AND strpos(checkpoint, v.mark) > 0)
+			ORDER BY tree_size LIMIT 1) t ON true`
 	indexes := make([]int64, len(batch))
 	for i, q := range batch {
 		indexes[i] = q.index
 	}
-	rows, _ := r.Pool.Query(ctx, query, indexes) // the error comes with the rows
+	marks, since := r.revoked()
+	rows, _ := r.Pool.Query(ctx, query, indexes, marks, since) // the error comes with the rows
 	var place, largest int64
 	var s Stamp
 	wanted := map[tile]bool{}
@@ -183,6 +188,24 @@ func (r *Reader) findStamps(ctx context.Context, batch []*stampQuestion) error {
 		q.tiles = tiles
 	}
 	return nil
+}
+
+// revoked are the log keys that are revoked, each by how the line of its signature begins, and since when.
+func (r *Reader) revoked() (marks, since []string) {
+	if r.Trusted == nil {
+		return nil, nil
+	}
+	trusted := r.Trusted()
+	for _, k := range trusted.LogKeys() {
+		revocation, revoked := trusted.LogKeyRevocation(k)
+		hash, err := hex.DecodeString(k.KeyHash)
+		if revoked && err == nil {
+			// The base64 of four bytes shares its last character with what follows them.
+			marks = append(marks, "\n— "+k.Name+" "+base64.RawStdEncoding.EncodeToString(hash)[:5])
+			since = append(since, revocation.Since)
+		}
+	}
+	return marks, since
 }
 
 // StampState is how far an authority has stamped the log.

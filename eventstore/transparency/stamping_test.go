@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/transparency-dev/merkle/proof"
 	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
@@ -237,6 +238,50 @@ func TestStamped(t *testing.T) {
 }
 
 // decidedAt is when the event of a leaf was decided.
+// TestStampedUnderARevokedKey: a token over a checkpoint that verifiers will not believe, stamped under a log key that was
+// revoked before, hides no later one under another key.
+func TestStampedUnderARevokedKey(t *testing.T) {
+	l, former, next, a := ledgertest.New(t), newSigner(t), newSigner(t), stamptest.New(t, "tsa.example")
+	o := l.Organization(t, 1, domain.InternalPlan)
+	ctx := context.Background()
+	var sizes []int64
+	for i, signer := range []*Signer{former, former, next} {
+		register(t, l, o, i, 1)
+		log := process(t, l, signer, stamping(t, a))
+		log.turned(t)
+		for range leftTo + 1 {
+			log.stampNow()
+		}
+		size, _ := published(t, l, signer)
+		sizes = append(sizes, size)
+	}
+	owner, err := pgxpool.New(ctx, l.URL)
+	check(t, err)
+	t.Cleanup(owner.Close)
+	_, err = owner.Exec(ctx, `UPDATE log_timestamps SET gen_time = gen_time - interval '1 hour' WHERE tree_size = $1`, sizes[0])
+	check(t, err)
+	stamps := stampsOf(t, l)
+	if len(stamps) != 3 {
+		t.Fatalf("%d tokens", len(stamps))
+	}
+	trusted, err := evidence.NewTrustedKeys(nil, nil, []evidence.LogKey{former.LogKey, next.LogKey})
+	check(t, err)
+	trusted, err = trusted.Revoke(former.KeyID(), evidence.ReasonCompromised, evidence.FormatTime(stamps[1].GenTime))
+	check(t, err)
+	reader := &Reader{Pool: l.Pool, Trusted: func() *evidence.TrustedKeys { return trusted }}
+	for leaf, e := range l.Events(t, o.ID.Shard()) {
+		stamped, err := reader.Stamped(ctx, e.Shard, e.Position, e.Leaf())
+		check(t, err)
+		want := sizes[2]
+		if int64(leaf) < sizes[0] {
+			want = sizes[0]
+		}
+		if len(stamped) != 1 || stamped[0].TreeSize != want {
+			t.Errorf("leaf %d: %+v, want the token of %d leaves", leaf, stamped, want)
+		}
+	}
+}
+
 func decidedAt(t *testing.T, l *ledgertest.Ledger, leaf int64) time.Time {
 	t.Helper()
 	for shard := range domain.Shard(l.Installation.Shards) {

@@ -110,10 +110,14 @@ type logWatch struct {
 	stamps         stampWatch
 }
 
+// mostStampPages is how many pages of tokens one look takes, so that a log with no end of them holds up nothing.
+const mostStampPages = 100
+
 // stampWatch is what is known of the tokens of pinned authorities.
 type stampWatch struct {
 	after           int64 // the size of the last tree whose tokens were checked
 	checked, passed int
+	more            bool // tokens, for the next look
 	newest          map[string]time.Time
 }
 
@@ -190,7 +194,7 @@ func (w *logWatch) look(ctx context.Context, last string) (seen monitor.Seen, er
 		kept = append([]monitor.Kept{{Name: w.state, Note: last}}, kept...)
 	}
 	stamps := w.stamps
-	for more := true; more; {
+	for range mostStampPages {
 		var page monitor.Stamped
 		if len(w.monitor.Trusted.Authorities()) > 0 {
 			if page, err = w.monitor.Stamped(ctx, stamps.after); err != nil {
@@ -202,7 +206,9 @@ func (w *logWatch) look(ctx context.Context, last string) (seen monitor.Seen, er
 		if seen, err = w.monitor.Check(ctx, append(slices.Clip(kept), page.Kept...)); err != nil {
 			return seen, err
 		}
-		more = page.More
+		if !page.More {
+			break
+		}
 	}
 	unchanged := seen.Note == last && stamps.after == w.stamps.after
 	w.stamps = stamps
@@ -228,6 +234,7 @@ func (s *stampWatch) take(page monitor.Stamped) {
 		}
 	}
 	s.after, s.newest, s.checked, s.passed = page.Next, newest, s.checked+len(page.Kept), s.passed+page.Passed
+	s.more = page.More
 }
 
 func (w *logWatch) tell(seen monitor.Seen, first bool) error {
@@ -253,7 +260,7 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 			CheckedAt   string      `json:"checkedAt"`
 		}{
 			outcome, seen.Origin, seen.Size, seen.Root.String(), append([]string{}, seen.Witnesses...), append([]string{}, seen.Witnessed...),
-			len(w.monitor.Trusted.Witnesses()), len(w.kept), stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, newest}, now,
+			len(w.monitor.Trusted.Witnesses()), len(w.kept), stampReport{w.stamps.checked, w.stamps.passed, w.stamps.after, w.stamps.more, newest}, now,
 		}, "")
 	}
 	words := "it continues the last checkpoint"
@@ -278,6 +285,7 @@ type stampReport struct {
 	Checked     int               `json:"checked"`     // stamped checkpoints that the log contains, in this run
 	Passed      int               `json:"passed"`      // tokens that no pinned authority answers for
 	StampedSize int64             `json:"stampedSize"` // of the largest tree with a token
+	More        bool              `json:"more"`        // tokens are left for the next look
 	Newest      map[string]string `json:"newest"`      // genTime of the newest token, by authority
 }
 
@@ -286,6 +294,9 @@ func (s stampWatch) words(now time.Time) string {
 	text := fmt.Sprintf("it contains %d more stamped checkpoints", s.checked)
 	for _, authority := range slices.Sorted(maps.Keys(s.newest)) {
 		text += fmt.Sprintf(", the newest %s old, says %s", now.Sub(s.newest[authority]).Round(time.Second), authority)
+	}
+	if s.more {
+		text += "; more tokens are left for the next look"
 	}
 	if s.passed > 0 {
 		text += fmt.Sprintf("; %d tokens were passed over", s.passed)
