@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,7 +29,9 @@ func TestVerifyVectors(t *testing.T) {
 			Receipt, ReceiptBase64, DocumentBase64 *string
 			Now                                    time.Time
 			RequireReferences, RequireCurrent      bool
-			RequireInclusion                       bool
+			RequireInclusion, RequireTimestamp     bool
+			RequireWitnesses                       int
+			AcceptStampedBeforeRevocation          bool
 			Expect                                 struct {
 				ExitCode int
 				Findings map[string]any
@@ -64,6 +67,15 @@ func TestVerifyVectors(t *testing.T) {
 		}
 		if v.RequireInclusion {
 			args = append(args, "--require-inclusion")
+		}
+		if v.RequireTimestamp {
+			args = append(args, "--require-timestamp")
+		}
+		if v.RequireWitnesses > 0 {
+			args = append(args, "--require-witnesses", strconv.Itoa(v.RequireWitnesses))
+		}
+		if v.AcceptStampedBeforeRevocation {
+			args = append(args, "--accept-stamped-before-revocation")
 		}
 		var out, errs bytes.Buffer
 		a := &app{&cli.App{Out: &out, Errs: &errs, Now: func() time.Time { return v.Now }}}

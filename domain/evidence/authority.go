@@ -45,7 +45,7 @@ func NewAuthority(name string, certificates [][]byte) (Authority, error) {
 		if len(der) > mostTokenBytes {
 			return Authority{}, fmt.Errorf("certificates/%d: must be at most %d bytes", i, mostTokenBytes)
 		}
-		certificate, err := x509.ParseCertificate(der)
+		certificate, err := parseCertificate(der)
 		if err != nil {
 			return Authority{}, fmt.Errorf("certificates/%d: must be an X.509 certificate in DER: %w", i, err)
 		}
@@ -161,7 +161,9 @@ func (a Authority) checkChain(t signedToken) error {
 		opts.Roots.AddCert(c)
 	}
 	for _, c := range t.certificates {
-		opts.Intermediates.AddCert(c)
+		if strongKey(c) { // others are keys of a stranger's choice, of whatever size
+			opts.Intermediates.AddCert(c)
+		}
 	}
 	for _, c := range t.certificates {
 		if expired(c, t.GenTime) {
@@ -182,10 +184,11 @@ func (a Authority) checkChain(t signedToken) error {
 // mostChain is the signer's certificate, three intermediates and what is pinned.
 const mostChain = 5
 
-// strongChain requires of a chain what crypto/x509 does not: its length, and the kinds of keys and signatures of a token.
+// strongChain requires of a chain what crypto/x509 does not: its length, extensions that every verifier knows, and the
+// kinds of keys and signatures of a token.
 func strongChain(chain []*x509.Certificate) bool {
 	for i, c := range chain {
-		if i > 0 && (!c.IsCA || !strongKey(c)) || i < len(chain)-1 && signatureHashes[c.SignatureAlgorithm] == 0 {
+		if !understood(c) || i > 0 && (!c.IsCA || !strongKey(c)) || i < len(chain)-1 && signatureHashes[c.SignatureAlgorithm] == 0 {
 			return false
 		}
 	}

@@ -311,7 +311,7 @@ func (f *Findings) verifyInclusion(e Envelope, trust *TrustedKeys, opts Options)
 	if err == nil && since != nil {
 		witnesses := trust.Cosigned(e.Inclusion.Checkpoint, slices.MinFunc([]time.Time{*since, future(opts.Now)}, time.Time.Compare))
 		switch {
-		case f.Time == Valid:
+		case f.stampedBefore(*since):
 			f.note("The key of the log was revoked since " + FormatTime(*since) + "; a pinned authority had stamped the record's entry in the log before.")
 		case opts.RequireWitnesses > 0 && len(witnesses) >= opts.RequireWitnesses:
 			f.note("The key of the log was revoked since " + FormatTime(*since) + "; pinned witnesses say that they had cosigned the checkpoint before: " + strings.Join(witnesses, ", "))

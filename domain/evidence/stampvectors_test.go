@@ -28,7 +28,7 @@ type stampBook struct {
 func (b *vectorBook) stamps() {
 	s := stampBook{b, newStampFixture(b.t)}
 	s.trusts(stampedKeys, s.stampFixture.trust)
-	for _, group := range []func(){s.timestamps, s.tokens, s.tokenForms, s.chains, s.cosignatures, s.revocations, s.newMembers} {
+	for _, group := range []func(){s.timestamps, s.tokens, s.tokenForms, s.chains, s.cosignatures, s.revocations, s.newMembers, s.strict} {
 		group()
 	}
 }

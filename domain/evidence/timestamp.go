@@ -156,6 +156,16 @@ func (s StampToken) check(authority Authority, imprint [sha256.Size]byte, receiv
 	return token.Latest(), nil
 }
 
+// stampedBefore reports whether a pinned authority stamped the record before a time: under whichever key of the log, a
+// stamp of later does not vouch for one that was revoked then.
+func (f *Findings) stampedBefore(since time.Time) bool {
+	if f.ExistedBefore == nil {
+		return false
+	}
+	before, err := parseServiceTime(*f.ExistedBefore)
+	return err == nil && before.Before(since)
+}
+
 // tell puts the judgement into the findings.
 func (t *timing) tell(f *Findings) {
 	if t == nil {

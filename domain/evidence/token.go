@@ -45,7 +45,6 @@ var (
 	oidMessageDigest        = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 4}
 	oidSigningCertificate   = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 12}
 	oidSigningCertificateV2 = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 47}
-	oidExtKeyUsage          = asn1.ObjectIdentifier{2, 5, 29, 37}
 )
 
 const rsaEncryption = "1.2.840.113549.1.1.1"
@@ -172,6 +171,9 @@ func parseToken(text []byte) (t signedToken, err error) {
 	if len(text) > mostTokenBytes {
 		return t, fmt.Errorf("must be at most %d bytes", mostTokenBytes)
 	}
+	if err := checkDER(text, 0); err != nil {
+		return t, err
+	}
 	whole := field{text, &err}
 	info := whole.read("the content", der.SEQUENCE)
 	whole.done("the token")
@@ -218,14 +220,7 @@ func (t *signedToken) readCertificates(f field) {
 			f.fail("the certificates must be 1 to %d X.509 certificates", mostCertificates)
 			return
 		}
-		// The parser passes over what follows the signature within the certificate.
-		whole := field{slices.Clone(raw), f.err}
-		parts := whole.read("a certificate", der.SEQUENCE)
-		parts.read("what a certificate signs", der.SEQUENCE)
-		parts.read("a certificate's signature algorithm", der.SEQUENCE)
-		parts.read("a certificate's signature", der.BIT_STRING)
-		parts.done("a certificate")
-		c, err := x509.ParseCertificate(raw)
+		c, err := parseCertificate(slices.Clone(raw))
 		if err != nil {
 			f.fail("a certificate cannot be read: %w", err)
 		}
@@ -336,18 +331,23 @@ func (t *signedToken) bindSigner(values *field, second bool) {
 		}
 	}
 	sum := id.read("the signing certificate's digest", der.OCTET_STRING)
+	id.optional("the signing certificate's name", der.SEQUENCE)
+	id.done("the signing certificate")
+	attribute.optional("the signing certificate's policies", der.SEQUENCE)
+	attribute.done("the signing certificate")
 	if *values.err == nil && !bytes.Equal(sum.String, digest(hash, t.signer.Raw)) {
 		values.fail("the signing certificate that it names is not the signer's")
 	}
 }
 
-const leastRSA = 2048 // bits
+// Bits of an RSA modulus: fewer are weak, and more cost whoever verifies, for a stranger can send them.
+const leastRSA, mostRSA = 2048, 8192
 
 // strongKey reports whether a certificate's key is one that signatures are accepted of.
 func strongKey(c *x509.Certificate) bool {
 	switch key := c.PublicKey.(type) {
 	case *rsa.PublicKey:
-		return key.N.BitLen() >= leastRSA
+		return key.N.BitLen() >= leastRSA && key.N.BitLen() <= mostRSA
 	case *ecdsa.PublicKey:
 		return key.Curve != elliptic.P224()
 	}
@@ -368,7 +368,7 @@ func (t *signedToken) checkSignature(name string, hash crypto.Hash, signed, sign
 		return errors.New("its signature must be RSA (PKCS #1, version 1.5) or ECDSA, with the signer's digest algorithm")
 	}
 	if !strongKey(t.signer) {
-		return fmt.Errorf("the signer's key must be RSA of %d bits, or on P-256, P-384 or P-521", leastRSA)
+		return fmt.Errorf("the signer's key must be RSA of %d to %d bits, or on P-256, P-384 or P-521", leastRSA, mostRSA)
 	}
 	if err := t.signer.CheckSignature(algorithm, signed, signature); err != nil {
 		return errors.New("the signature does not belong to it")
@@ -377,6 +377,9 @@ func (t *signedToken) checkSignature(name string, hash crypto.Hash, signed, sign
 }
 
 func (t *signedToken) readTSTInfo(f field) {
+	if *f.err == nil && checkDER(f.String, 0) != nil {
+		f.fail("the TSTInfo is not in DER")
+	}
 	info := f.read("the TSTInfo", der.SEQUENCE)
 	f.done("the TSTInfo")
 	info.version("the version of the TSTInfo", 1)
@@ -401,13 +404,11 @@ func (t *signedToken) readTSTInfo(f field) {
 	}
 	info.optional("the authority's name", context0.Constructed())
 	if extensions, there := info.optional("the extensions", context1.Constructed()); there {
-		for *f.err == nil && !extensions.Empty() {
-			e := extensions.read("an extension", der.SEQUENCE)
-			e.oid("an extension's type")
-			if e.boolean("an extension's criticality") {
-				e.fail("it has an extension that is critical")
+		readExtensions(&extensions, func(_ asn1.ObjectIdentifier, critical bool, _ []byte) {
+			if critical {
+				f.fail("it has an extension that is critical")
 			}
-		}
+		})
 	}
 	info.done("the TSTInfo")
 }

@@ -57,7 +57,7 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_der_public_key
-    from cryptography.x509 import load_der_x509_certificate
+    from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 except ImportError as missing:
     if __name__ != "__main__":
         raise
@@ -456,7 +456,9 @@ def _read_authorities(entries: list[Any]) -> dict[str, _Authority]:
             certificate = _decode_der(_string(text, what), f"{what}, certificate {n}")
             try:
                 load_der_x509_certificate(certificate)
-            except ValueError:
+                with contextlib.suppress(ImportError):  # then no token is checked either
+                    _read_certificate_der(certificate, _Asn1())
+            except (ValueError, InvalidVersion, _Refused):
                 raise _Refused(f"{what}, certificate {n} must be an X.509 certificate in DER") from None
             if certificate in certificates:
                 raise _Refused(f"{what}, certificate {n} is given twice")
@@ -844,8 +846,8 @@ def _cosigned(checkpoint: _Checkpoint, trusted: TrustedKeys, clock: datetime) ->
 def _verify_inclusion(f: Findings, envelope: Mapping[str, Any], o: _Options) -> None:
     """The log's checkpoint, the way to its root, the leaf of this record's registration, and who else signed.
 
-    Under a revoked key of the log it holds where the time is valid, as a checkpoint that
-    was stamped before the revocation then holds the record, or where as many pinned
+    Under a revoked key of the log it holds where a checkpoint that was stamped before the
+    revocation holds the record, whichever key signed that one, or where as many pinned
     witnesses as are required cosigned this one before.
     """
     inclusion = envelope["inclusion"]
@@ -854,7 +856,7 @@ def _verify_inclusion(f: Findings, envelope: Mapping[str, Any], o: _Options) -> 
     cosigned, failing = _cosigned(checkpoint, o.trusted, o.clock)
     if (revocation := checkpoint.revocation) is not None:
         before = [name for name, at in cosigned.items() if at < revocation.since]
-        if f.time == VALID:
+        if f.existed_before is not None and _timestamp(f.existed_before, "time") < revocation.since:
             f.notes.append(f"The log's key was revoked, since {revocation.text}; a checkpoint that a pinned authority stamped before that holds the record.")
         elif o.require_witnesses and len(before) >= o.require_witnesses:
             f.notes.append(f"The log's key was revoked, since {revocation.text}; before that {len(before)} pinned witnesses had cosigned the checkpoint.")
@@ -882,7 +884,7 @@ _MAX_STEPS: Final = 4  # signatures between a certificate and a pinned one
 _MAX_ACCURACY: Final = timedelta(hours=1)
 _MAX_DER_DEPTH: Final = 32
 _GENERALIZED_TIME: Final = re.compile(rb"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})(?:[.]([0-9]{0,5}[1-9]))?Z")
-_UTC_TIME: Final = re.compile(rb"[0-9]{12}Z")
+_CERTIFICATE_TIME: Final = re.compile(rb"\x17\x0d[0-9]{12}Z|\x18\x0f[0-9]{14}Z")
 
 _SIGNED_DATA: Final = "1.2.840.113549.1.7.2"
 _TST_INFO: Final = "1.2.840.113549.1.9.16.1.4"
@@ -891,11 +893,15 @@ _MESSAGE_DIGEST: Final = "1.2.840.113549.1.9.4"
 _SIGNING_CERTIFICATE: Final = "1.2.840.113549.1.9.16.2.12"
 _SIGNING_CERTIFICATE_V2: Final = "1.2.840.113549.1.9.16.2.47"
 _RSA_ENCRYPTION: Final = "1.2.840.113549.1.1.1"
+_RSA_KEY: Final = bytes.fromhex("300d06092a864886f70d0101010500")  # AlgorithmIdentifier of rsaEncryption
+_EC_KEY: Final = "1.2.840.10045.2.1"
+_EXTENSION: Final = rb"\x06\x01?\x04"
 _BASIC_CONSTRAINTS: Final = "2.5.29.19"
 _KEY_USAGE: Final = "2.5.29.15"
 _EXTENDED_KEY_USAGE: Final = "2.5.29.37"
-# Extensions that may be critical: those above, key identifiers, distribution points of lists, and policies.
-_KNOWN_EXTENSIONS: Final = {_BASIC_CONSTRAINTS, _KEY_USAGE, _EXTENDED_KEY_USAGE, "2.5.29.14", "2.5.29.35", "2.5.29.31", "2.5.29.32"}
+# Extensions that may be critical: those above, distribution points of lists, and policies.
+_KNOWN_EXTENSIONS: Final = {_BASIC_CONSTRAINTS, _KEY_USAGE, _EXTENDED_KEY_USAGE, "2.5.29.31", "2.5.29.32"}
+_NAME_CONSTRAINTS: Final = "2.5.29.30"  # not looked at, so not accepted
 _TIME_STAMPING: Final = "1.3.6.1.5.5.7.3.8"
 _ANY_USAGE: Final = "2.5.29.37.0"
 
@@ -941,7 +947,7 @@ class _Certificate:
     usage: frozenset[str] | None  # names of bits; None: any
     purposes: tuple[str, ...] | None  # of the extended key usage; None: any
     purposes_critical: bool
-    understood: bool  # no other extension is critical
+    understood: bool  # no other extension is critical, and none constrains names
 
     def valid_at(self, at: datetime) -> bool:
         return self.not_before <= at <= self.not_after
@@ -1013,10 +1019,6 @@ def _is_der(tag: int, content: bytes) -> bool:
     if tag == 0x06:
         starts = (b"\xff" + content)[:-1]
         return len(content) > 0 and content[-1] < 0x80 and not any(byte == 0x80 and (i == 0 or before < 0x80) for i, (before, byte) in enumerate(zip(starts, content)))
-    if tag == 0x17:
-        return _UTC_TIME.fullmatch(content) is not None
-    if tag == 0x18:
-        return re.fullmatch(rb"[0-9]{14}([.][0-9]*[1-9])?Z", content) is not None
     return 0 < tag < 0x20
 
 
@@ -1051,15 +1053,18 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
     _one_der(der, "a certificate")
 
     def build(whole: Any) -> _Certificate:
-        with contextlib.suppress(UnsupportedAlgorithm):  # such a key signs nothing here
-            load_der_x509_certificate(der).public_key()  # reads all of it, which asn1crypto does not
+        read = load_der_x509_certificate(der)  # all of it, which asn1crypto does not
         _fields(whole.contents, rb"\x30\x30\x03", "a certificate")
         tbs = whole["tbs_certificate"]
         if whole["signature_algorithm"].dump() != tbs["signature"].dump():
             raise _Refused("a certificate names two algorithms of its signature")
         found: dict[str, tuple[bool, Any]] = {}
         extensions = tbs["extensions"]
+        if _check_tbs(tbs) in (_EC_KEY, _RSA_ENCRYPTION):  # another signs nothing here
+            with contextlib.suppress(UnsupportedAlgorithm):
+                read.public_key()
         for extension in extensions if isinstance(extensions, asn1.x509.Extensions) else ():
+            _fields(extension.contents, _EXTENSION, "an extension of a certificate")
             oid = extension["extn_id"].dotted
             if oid in found:
                 raise _Refused("a certificate has an extension twice")
@@ -1085,11 +1090,32 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
             usage=frozenset(values[_KEY_USAGE].native) or None if _KEY_USAGE in values else None,
             purposes=tuple(purpose.dotted for purpose in purposes) if purposes is not None else None,
             purposes_critical=purposes is not None and found[_EXTENDED_KEY_USAGE][0] is True,
-            understood=all(oid in _KNOWN_EXTENSIONS for oid, (critical, _) in found.items() if critical),
+            understood=_NAME_CONSTRAINTS not in found and all(oid in _KNOWN_EXTENSIONS for oid, (critical, _) in found.items() if critical),
         )
 
     certificate: _Certificate = asn1.read(asn1.x509.Certificate, der, "a certificate", build)
     return certificate
+
+
+def _check_tbs(tbs: Any) -> str:
+    """Requires of what a certificate signs what the packages pass over: its elements, its version, and one spelling of its key, whose kind is returned."""
+    elements = _fields(tbs.contents, rb"\xa0?\x02\x30\x30\x30\x30\x30\x81?\x82?\xa3?", "what a certificate signs")
+    version, named, extended = tbs["version"].native, elements[0][0] == 0xA0, elements[-1][0] == 0xA3
+    if version not in ("v1", "v2", "v3") or named == (version == "v1") or extended and version != "v3":
+        raise _Refused("a certificate must be of version 3 where it has extensions, and not name version 1")
+    if tbs["serial_number"].native < 0:
+        raise _Refused("a certificate's serial number must not be negative")
+    if not all(_CERTIFICATE_TIME.fullmatch(time) for time in _fields(tbs["validity"].contents, rb"[\x17\x18]{2}", "a certificate's validity")):
+        raise _Refused("a certificate's validity must be of whole seconds in UTC")
+    algorithm, bits = _fields(tbs["subject_public_key_info"].contents, rb"\x30\x03", "a certificate's key")
+    _fields(_inside(algorithm), rb"\x06.?", "a certificate's key")
+    kind = tbs["subject_public_key_info"]["algorithm"]["algorithm"].dotted
+    # Other forms of a point, and RSA without the NULL of RFC 3279, section 2.3.1, are read by some libraries.
+    if kind == _EC_KEY and _inside(bits)[1:2] != b"\x04":
+        raise _Refused("the point of a certificate's key must be written out")
+    if kind == _RSA_ENCRYPTION:
+        _fields(_inside(algorithm), rb"\x06\x05", "a certificate's key")
+    return str(kind)
 
 
 def _check_signature_by(key: bytes, kind: str, digest: str, signature: bytes, signed: bytes) -> None:
@@ -1098,8 +1124,9 @@ def _check_signature_by(key: bytes, kind: str, digest: str, signature: bytes, si
     try:
         public = load_der_public_key(key)
         if kind == "RSA" and isinstance(public, rsa.RSAPublicKey):
-            if public.key_size < 2048:
-                raise _Refused("an RSA key must have at least 2048 bits")
+            exponent = public.public_numbers().e
+            if not 2048 <= public.key_size <= 8192 or not 3 <= exponent < 2**31 or exponent % 2 == 0 or not _inside(key).startswith(_RSA_KEY):
+                raise _Refused("an RSA key must have 2048 to 8192 bits and an odd exponent from 3 to 2^31-1, and not be for PSS")
             public.verify(signature, signed, padding.PKCS1v15(), _HASHES[digest])
         elif kind == "ECDSA" and isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)):
             public.verify(signature, signed, ec.ECDSA(_HASHES[digest]))
@@ -1200,6 +1227,7 @@ def _check_binding(attributes: Mapping[str, bytes], signer: _Certificate, asn1: 
 
         # In the newer one SHA-256 is the default, and so may be left out.
         def build(value: Any, digest: str = digest) -> None:
+            _fields(value.contents, rb"\x30\x30?", "the signing certificate")
             first = value["certs"][0]
             if _fields(first.contents, rb"\x04\x30?" if digest == "sha1" else rb"\x30?\x04\x30?", "the signing certificate")[0][0] == 0x30:
                 digest = _digest_name(first["hash_algorithm"], "the signing certificate's digest")
@@ -1240,8 +1268,11 @@ def _read_tst_info(info: Any, asn1: _Asn1) -> tuple[bytes, datetime, timedelta]:
             accuracy += timedelta(microseconds=part.native * unit)
         if accuracy > _MAX_ACCURACY:
             raise _Refused("the accuracy is out of bounds")
-    if not isinstance(info["extensions"], asn1.core.Void) and any(extension["critical"].native for extension in info["extensions"]):
-        raise _Refused("the TSTInfo has a critical extension, which no verifier here knows")
+    extensions = [] if isinstance(info["extensions"], asn1.core.Void) else list(info["extensions"])
+    for extension in extensions:
+        _fields(extension.contents, _EXTENSION, "an extension of the TSTInfo")
+    if len({extension["extn_id"].dotted for extension in extensions}) != len(extensions) or any(extension["critical"].native for extension in extensions):
+        raise _Refused("the TSTInfo has an extension twice, or a critical one, which no verifier here knows")
     return imprint["hashed_message"].contents, at, accuracy
 
 
@@ -1269,9 +1300,7 @@ def _check_chains(token: _Token, authority: _Authority, asn1: _Asn1) -> None:
     if not all(certificate.understood for certificate in token.certificates):
         raise _Untrusted("a certificate of the token has a critical extension that is not known here (RFC 5280, section 4.2)")
     known = {certificate.der: certificate for certificate in token.certificates}
-    for der in authority.certificates:
-        with contextlib.suppress(_Refused):  # one that is not in DER throughout issues nothing
-            known[der] = _read_certificate_der(der, asn1)
+    known.update((der, _read_certificate_der(der, asn1)) for der in authority.certificates)
     checked: dict[tuple[bytes, bytes], bool] = {}
 
     def issued(issuer: _Certificate, subject: _Certificate) -> bool:

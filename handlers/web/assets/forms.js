@@ -26,6 +26,10 @@ export function instant(text) {
   return BigInt(moment.getTime()) * 1000n + BigInt(fraction.padEnd(6, "0").slice(0, 6));
 }
 
+// roundedUp is instant, and a microsecond more where the text has a part of one: what has whole microseconds and is before
+// it, is before that time.
+export const roundedUp = (text) => instant(text) + (/\.\d{6}0*[1-9]/.test(text) ? 1n : 0n);
+
 // formatTime writes microseconds since 1970 as the service does: RFC 3339 in UTC, without zeros at the end.
 export function formatTime(at) {
   const fraction = `${at % 1_000_000n}`.padStart(6, "0").replace(/0+$/, "");

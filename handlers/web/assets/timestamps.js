@@ -9,7 +9,8 @@ import { Refusal, Untrusted } from "./strictjson.js";
 const maxBytes = 8 * 1024; // of a token or a certificate
 const maxSteps = 4; // from a certificate to a pinned one
 const maxAccuracy = 3_600_000_000n; // microseconds
-const minModulus = 2048; // bits of RSA
+const [minModulus, maxModulus] = [2048, 8192]; // bits of RSA
+const maxExponent = 2 ** 31 - 1; // of RSA, as no library refuses it
 
 const refuse = (code) => {
   throw new Refusal(code);
@@ -19,7 +20,7 @@ const same = (a, b) => a.length === b.length && a.every((byte, i) => byte === b[
 
 // ---- DER (X.690, section 10)
 
-const [boolean, integer, bitString, octetString, nil, objectId, utcTime, generalizedTime] = [1, 2, 3, 4, 5, 6, 0x17, 0x18];
+const [boolean, integer, bitString, octetString, nil, objectId, enumerated, utcTime, generalizedTime] = [1, 2, 3, 4, 5, 6, 10, 0x17, 0x18];
 const [sequence, set] = [0x30, 0x31];
 const context = (number) => 0xa0 | number; // constructed
 const primitive = (number) => 0x80 | number;
@@ -29,15 +30,21 @@ function node(block) {
   const whole = block.valueBeforeDecodeView;
   const length = block.lenBlock.length;
   const header = length < 128 ? 2 : 2 + Math.ceil(length.toString(16).length / 2);
-  const [tag, first, second] = [whole[0], whole[header], whole[header + 1]];
+  const [tag, first, last] = [whole[0], whole[header], whole[whole.length - 1]];
   const constructed = (tag & 0x20) !== 0;
-  must((tag & 0x1f) !== 0x1f && !block.lenBlock.isIndefiniteForm && whole.length === header + length, "token-der");
+  must(tag !== 0 && (tag & 0x1f) !== 0x1f && !block.lenBlock.isIndefiniteForm && whole.length === header + length, "token-der");
   must(tag >= 0x40 || constructed === (tag === sequence || tag === set), "token-der");
   must(tag !== boolean || (length === 1 && (first === 0 || first === 0xff)), "token-der");
-  must(tag !== integer || length === 1 || (length > 1 && !((first === 0 && second < 128) || (first === 0xff && second > 127))), "token-der");
+  const bytes = whole.subarray(header);
+  must((tag !== integer && tag !== enumerated) || isWhole(bytes), "token-der");
+  must(tag !== bitString || (length === 1 ? first === 0 : length > 1 && first < 8 && (last & ((1 << first) - 1)) === 0), "token-der");
   must(tag !== nil || length === 0, "token-der");
-  return { tag, whole, bytes: whole.subarray(header), parts: constructed ? block.valueBlock.value.map(node) : [] };
+  must(tag !== objectId || (length > 0 && last < 128 && first !== 128 && bytes.every((byte, i) => byte !== 128 || bytes[i - 1] > 127)), "token-der");
+  return { tag, whole, bytes, parts: constructed ? block.valueBlock.value.map(node) : [] };
 }
+
+// isWhole tells whether these bytes are an integer's, without a needless one.
+const isWhole = ([first, second]) => first !== undefined && (second === undefined || !((first === 0 && second < 128) || (first === 0xff && second > 127)));
 
 // read takes the DER of one value apart. The library reads BER, of which there are many spellings; node refuses all but
 // that of DER.
@@ -84,7 +91,7 @@ const oid = (value) => hex(value.bytes);
 const isVersion = (value, version) => value.bytes.length === 1 && value.bytes[0] === version;
 
 function natural(value, tag = integer) {
-  must(value.tag === tag && value.bytes.length >= 1 && value.bytes.length <= 4 && value.bytes[0] < 128, "token-form");
+  must(value.tag === tag && isWhole(value.bytes) && value.bytes.length <= 4 && value.bytes[0] < 128, "token-form");
   return value.bytes.reduce((sum, byte) => sum * 256 + byte, 0);
 }
 
@@ -102,6 +109,8 @@ const attributes = {
   "2a864886f70d010910020c": "signingCertificate", "2a864886f70d010910022f": "signingCertificateV2",
 };
 const extensions = { "551d0f": "keyUsage", "551d13": "basicConstraints", "551d25": "extendedKeyUsage" };
+const harmless = ["551d1f", "551d20"]; // where critical: distribution points of lists, and policies
+const nameConstraints = "551d1e"; // not looked at, so not accepted
 const [timeStamping, anyUsage] = ["2b06010505070308", "551d2500"];
 
 // algorithm reads an AlgorithmIdentifier whose parameters are absent or NULL.
@@ -144,29 +153,54 @@ function readExtensions(value) {
 
 // ---- Certificates (RFC 5280)
 
+// readName reads a Name, whose bytes are compared.
+function readName(value) {
+  for (const names of value.parts) {
+    for (const one of new Parts(names, set).rest) {
+      const parts = new Parts(one);
+      parts.next(objectId);
+      must(parts.rest.length === 1, "token-form");
+    }
+  }
+  return value.whole;
+}
+
+// checkKey refuses spellings of a public key that some libraries read: points that are not written out, and RSA without
+// the NULL of RFC 3279, section 2.3.1.
+function checkKey(parts) {
+  const named = new Parts(parts.next(sequence));
+  const kind = oid(named.next(objectId));
+  const bits = parts.only(bitString).bytes;
+  must(kind !== ecKey || bits[1] === 4, "token-form");
+  must(named.rest.length <= 1 && (kind !== rsa || named.only(nil)), "token-form");
+}
+
 function readCertificateValue(value) {
   const outer = new Parts(value);
   const signed = outer.next(sequence);
   const signatureAlgorithm = outer.next(sequence);
   const signature = outer.only(bitString).bytes;
   const parts = new Parts(signed);
-  const version = parts.maybe(context(0));
-  must(version === undefined || natural(new Parts(version, context(0)).only(integer)) <= 2, "token-form");
+  const wrappedVersion = parts.maybe(context(0));
+  const version = wrappedVersion && natural(new Parts(wrappedVersion, context(0)).only(integer));
   const serial = parts.next(integer).bytes;
+  must((version === undefined || version === 1 || version === 2) && serial[0] < 128, "token-form");
   must(same(parts.next(sequence).whole, signatureAlgorithm.whole) && signature[0] === 0, "token-form");
-  const issuer = parts.next(sequence).whole;
+  const issuer = readName(parts.next(sequence));
   const validity = new Parts(parts.next(sequence)).rest;
   must(validity.length === 2, "token-form");
   const [from, until] = validity.map((time) => moment(time));
-  const subject = parts.next(sequence).whole;
+  const subject = readName(parts.next(sequence));
   const key = parts.next(sequence);
+  checkKey(new Parts(key));
   parts.maybe(primitive(1));
   parts.maybe(primitive(2));
   const wrapped = parts.maybe(context(3));
   parts.end();
+  must(wrapped === undefined || version === 2, "token-form");
   const made = {
     whole: value.whole, signed: signed.whole, signatureAlgorithm, signature: signature.subarray(1),
-    issuer, serial, from, until, subject, key, authority: false, pathLength: Infinity, unknownCritical: false,
+    issuer, serial, from, until, subject, key, authority: false, pathLength: Infinity, understood: true,
   };
   for (const [id, { critical, bytes }] of wrapped ? readExtensions(new Parts(wrapped, context(3)).only(sequence)) : []) {
     if (extensions[id] === "basicConstraints") {
@@ -177,12 +211,12 @@ function readCertificateValue(value) {
       made.pathLength = length === undefined ? Infinity : natural(length);
     } else if (extensions[id] === "keyUsage") {
       const bits = read(bytes);
-      must(bits.tag === bitString && bits.bytes.length >= 2, "token-form");
-      made.keyUsage = bits.bytes[1];
+      must(bits.tag === bitString, "token-form");
+      made.keyUsage = bits.bytes.slice(1).some((byte) => byte !== 0) ? bits.bytes[1] : undefined; // none is any
     } else if (extensions[id] === "extendedKeyUsage") {
       made.extendedKeyUsage = { critical, ids: new Parts(read(bytes)).rest.map((usage) => (usage.tag === objectId ? oid(usage) : refuse("token-form"))) };
     } else {
-      made.unknownCritical ||= critical;
+      made.understood &&= id !== nameConstraints && (!critical || harmless.includes(id));
     }
   }
   return made;
@@ -226,8 +260,13 @@ async function signs(key, signatureAlgorithm, hash, message, signature) {
     }
     throw error;
   }
-  must(family === "ECDSA" || imported.algorithm.modulusLength >= minModulus, "token-algorithm");
+  must(family === "ECDSA" || isStrong(imported.algorithm), "token-algorithm");
   return crypto.subtle.verify(use, imported, form, message);
+}
+
+function isStrong({ modulusLength, publicExponent }) {
+  const exponent = Number(`0x${hex(publicExponent)}`);
+  return modulusLength >= minModulus && modulusLength <= maxModulus && exponent >= 3 && exponent <= maxExponent && exponent % 2 === 1;
 }
 
 async function issued(certificate, by) {
@@ -251,12 +290,14 @@ class Paths {
     return this.pinned.some((anchor) => same(anchor.whole, certificate.whole));
   }
 
-  // mayIssue is everything about an issuer but its signature; below is how many issuers stand between it and the end.
-  mayIssue(by, certificate, below, ever) {
+  // mayIssue is everything about an issuer but its signature; below is how many issuers stand between it and the end,
+  // and stamps whether the end is the signer of the token. Another certificate of one key is no issuer of it.
+  mayIssue(by, certificate, below, stamps) {
     return (
-      same(by.subject, certificate.issuer) && by.authority && !by.unknownCritical && below <= by.pathLength &&
-      (by.keyUsage === undefined || (by.keyUsage & keyCertSign) !== 0) && (ever || isValid(by, this.at)) &&
-      (by.extendedKeyUsage === undefined || by.extendedKeyUsage.ids.some((id) => id === timeStamping || id === anyUsage))
+      same(by.subject, certificate.issuer) && by.authority && by.understood && below <= by.pathLength &&
+      !(same(by.subject, certificate.subject) && same(by.key.whole, certificate.key.whole)) &&
+      (by.keyUsage === undefined || (by.keyUsage & keyCertSign) !== 0) && isValid(by, this.at) &&
+      (!stamps || by.extendedKeyUsage === undefined || by.extendedKeyUsage.ids.some((id) => id === timeStamping || id === anyUsage))
     );
   }
 
@@ -269,12 +310,12 @@ class Paths {
     return known.get(by);
   }
 
-  async lead(certificate, ever, steps = 0) {
+  async lead(certificate, stamps, steps = 0) {
     if (this.isPinned(certificate)) {
       return true;
     }
     for (const by of steps < maxSteps ? [...this.pinned, ...this.others] : []) {
-      if (by !== certificate && this.mayIssue(by, certificate, steps, ever) && (await this.signed(certificate, by)) && (await this.lead(by, ever, steps + 1))) {
+      if (this.mayIssue(by, certificate, steps, stamps) && (await this.signed(certificate, by)) && (await this.lead(by, stamps, steps + 1))) {
         return true;
       }
     }
@@ -400,13 +441,12 @@ export async function checkToken(der, imprint, pinned) {
   );
   const paths = new Paths(pinned, certificates, genTime);
   for (const certificate of certificates) {
-    if (!(await paths.lead(certificate, false))) {
-      const expired = await paths.lead(certificate, true);
-      throw new Untrusted(expired ? "token-expired" : "token-chain");
+    if (!isValid(certificate, genTime)) {
+      throw new Untrusted("token-expired");
     }
-  }
-  if (!isValid(own, genTime)) {
-    throw new Untrusted("token-expired");
+    if (!certificate.understood || !(await paths.lead(certificate, certificate === own))) {
+      throw new Untrusted("token-chain");
+    }
   }
   return { genTime, latest };
 }

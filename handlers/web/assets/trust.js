@@ -1,7 +1,7 @@
 // The trusted-keys file: whom a verifier believes.
 
 import { decodeBase64, decodeBase64URL, encodeBase64URL, encoder, hex, sha256 } from "./bytes.js";
-import { anObject, anyTime, base64URL, closed, constant, list, matches, object, sha256Hex, text } from "./forms.js";
+import { anObject, anyTime, base64URL, closed, constant, list, matches, object, roundedUp, sha256Hex, text } from "./forms.js";
 import { Refusal, decode } from "./strictjson.js";
 import { readVerifierKey } from "./transparency.js";
 
@@ -147,7 +147,7 @@ export async function parseTrustedKeys(bytes) {
       throw new Refusal("duplicate", entry.get("keyId"));
     }
     revoked.add(entry.get("keyId"));
-    const revocation = { keyId: entry.get("keyId"), fingerprintSha256: entry.get("fingerprintSha256"), since: entry.get("since") };
+    const revocation = { keyId: entry.get("keyId"), fingerprintSha256: entry.get("fingerprintSha256"), since: entry.get("since"), from: roundedUp(entry.get("since")) };
     barred.set(revocation.keyId, revocation).set(revocation.fingerprintSha256, revocation);
   }
   for (const [id, entry] of value.get("keyStatus") ?? []) {

@@ -226,8 +226,8 @@ async function openCheckpoint(note, trust) {
     const revoked = trust.revocation(key);
     if (revoked === undefined) {
       since = null;
-    } else if (since !== null && instant(revoked.since) > since) {
-      since = instant(revoked.since);
+    } else if (since !== null && revoked.from > since) {
+      since = revoked.from;
     }
   }
   if (seen.size === 0) {
@@ -284,7 +284,7 @@ async function openInclusion(findings, envelope, trust, { now, requireWitnesses 
   if (checkpoint.since !== null) {
     const names = await cosigners(checkpoint, trust, now, checkpoint.since);
     const since = formatTime(checkpoint.since);
-    if (findings.time === "valid") {
+    if (findings.time === "valid" && instant(findings.existedBefore) < checkpoint.since) {
       findings.note("log-revoked-stamped", since);
     } else if (requireWitnesses > 0 && names.size >= requireWitnesses) {
       findings.note("log-revoked-witnessed", `${since}, ${[...names].join(", ")}`);
@@ -459,7 +459,7 @@ async function acceptStamped(findings, envelope, trust, now) {
     return null;
   }
   const { before, tell } = await judgeTime(envelope, trust, record.receivedAt, now);
-  if (before === null || before >= instant(revoked.since)) {
+  if (before === null || before >= revoked.from) {
     return refuse("untrusted", "revoked-unstamped", revoked.since);
   }
   findings.signature = "valid";

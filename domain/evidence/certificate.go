@@ -1,0 +1,192 @@
+package evidence
+
+import (
+	"crypto/x509"
+	"encoding/asn1"
+	"errors"
+	"slices"
+
+	"golang.org/x/crypto/cryptobyte"
+	der "golang.org/x/crypto/cryptobyte/asn1"
+)
+
+var (
+	oidExtKeyUsage      = asn1.ObjectIdentifier{2, 5, 29, 37}
+	oidKeyUsage         = asn1.ObjectIdentifier{2, 5, 29, 15}
+	oidBasicConstraints = asn1.ObjectIdentifier{2, 5, 29, 19}
+	oidNameConstraints  = asn1.ObjectIdentifier{2, 5, 29, 30}
+	oidDistribution     = asn1.ObjectIdentifier{2, 5, 29, 31}
+	oidPolicies         = asn1.ObjectIdentifier{2, 5, 29, 32}
+)
+
+var errNotDER = errors.New("it is not in DER")
+
+// checkDER requires the one spelling of DER (X.690, sections 8 and 10) of elements one after another, as far as types
+// that are universal decide it, and of what they are made of. Times are read where they count.
+func checkDER(text cryptobyte.String, depth int) error {
+	const deepest = 32
+	for !text.Empty() {
+		var content cryptobyte.String
+		var tag der.Tag
+		if depth > deepest || !text.ReadAnyASN1(&content, &tag) || tag&0x1f == 0x1f || !spelledInDER(tag, content) {
+			return errNotDER
+		}
+		if tag&0x20 != 0 {
+			if err := checkDER(content, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func spelledInDER(tag der.Tag, content []byte) bool {
+	n := len(content)
+	switch tag {
+	case der.SEQUENCE, der.SET:
+		return true
+	case der.BOOLEAN:
+		return n == 1 && (content[0] == 0 || content[0] == 0xff)
+	case der.INTEGER, der.ENUM:
+		return n == 1 || n > 1 && (content[0] != 0 || content[1] > 0x7f) && (content[0] != 0xff || content[1] < 0x80)
+	case der.BIT_STRING:
+		return n == 1 && content[0] == 0 || n > 1 && content[0] < 8 && content[n-1]&(1<<content[0]-1) == 0
+	case der.NULL:
+		return n == 0
+	case der.OBJECT_IDENTIFIER:
+		return isOID(content)
+	default:
+		return tag >= 0x40 || tag > 0 && tag < 0x20
+	}
+}
+
+// isOID reports whether these are arcs of whole and least bytes each, however large.
+func isOID(content []byte) bool {
+	first := true
+	for _, b := range content {
+		if first && b == 0x80 {
+			return false
+		}
+		first = b < 0x80
+	}
+	return len(content) > 0 && first
+}
+
+// parseCertificate reads an X.509 certificate in DER. Beyond the parser, which passes over what follows the last
+// element that it knows, it requires the elements of RFC 5280 and no others, and DER within the extensions that count.
+func parseCertificate(text []byte) (*x509.Certificate, error) {
+	if err := checkDER(text, 0); err != nil {
+		return nil, err
+	}
+	c, err := x509.ParseCertificate(text)
+	if err != nil {
+		return nil, err
+	}
+	f := field{text, &err}
+	whole := f.read("a certificate", der.SEQUENCE)
+	tbs := whole.read("what a certificate signs", der.SEQUENCE)
+	whole.read("a certificate's signature algorithm", der.SEQUENCE)
+	whole.read("a certificate's signature", der.BIT_STRING)
+	whole.done("a certificate")
+	if version, there := tbs.optional("a certificate's version", context0.Constructed()); there {
+		version.read("a certificate's version", der.INTEGER)
+		version.done("a certificate's version")
+	}
+	tbs.read("a certificate's serial number", der.INTEGER)
+	tbs.read("a certificate's signature algorithm", der.SEQUENCE)
+	tbs.name("a certificate's issuer")
+	validity := tbs.read("a certificate's validity", der.SEQUENCE)
+	for range 2 {
+		if _, there := validity.optional("a certificate's validity", der.UTCTime); !there {
+			validity.read("a certificate's validity", der.GeneralizedTime)
+		}
+	}
+	validity.done("a certificate's validity")
+	tbs.name("a certificate's subject")
+	key := tbs.read("a certificate's key", der.SEQUENCE)
+	kind := key.read("a certificate's key", der.SEQUENCE)
+	kind.oid("a certificate's key")
+	if !kind.Empty() {
+		kind.one("the parameters of a certificate's key")
+	}
+	key.read("a certificate's key", der.BIT_STRING)
+	key.done("a certificate's key")
+	tbs.optional("a unique identifier", context1)
+	tbs.optional("a unique identifier", der.Tag(2).ContextSpecific())
+	if wrapped, there := tbs.optional("the extensions", der.Tag(3).Constructed().ContextSpecific()); there {
+		if c.Version != 3 {
+			f.fail("a certificate with extensions must be of version 3")
+		}
+		extensions := wrapped.read("the extensions", der.SEQUENCE)
+		wrapped.done("the extensions")
+		readExtensions(&extensions, func(id asn1.ObjectIdentifier, _ bool, value []byte) {
+			switch {
+			case id.Equal(oidBasicConstraints), id.Equal(oidKeyUsage), id.Equal(oidExtKeyUsage):
+				one := field{value, f.err}
+				one.one("an extension of a certificate")
+			}
+		})
+	}
+	tbs.done("what a certificate signs")
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// name reads a Name: sets of a type and a value each.
+func (f *field) name(what string) {
+	names := f.read(what, der.SEQUENCE)
+	for *f.err == nil && !names.Empty() {
+		set := names.read(what, der.SET)
+		for *f.err == nil && !set.Empty() {
+			pair := set.read(what, der.SEQUENCE)
+			pair.oid(what)
+			pair.one(what)
+		}
+	}
+}
+
+// one requires one element of DER and nothing after it.
+func (f *field) one(what string) {
+	if *f.err == nil && checkDER(f.String, 0) != nil {
+		f.fail("%s is not in DER", what)
+	}
+	var element cryptobyte.String
+	var tag der.Tag
+	if *f.err == nil && !f.ReadAnyASN1Element(&element, &tag) {
+		f.fail("%s is missing or malformed", what)
+	}
+	f.done(what)
+}
+
+// readExtensions reads Extensions (RFC 5280, section 4.1), each of which may stand once.
+func readExtensions(f *field, each func(id asn1.ObjectIdentifier, critical bool, value []byte)) {
+	var seen []string
+	for *f.err == nil && !f.Empty() {
+		e := f.read("an extension", der.SEQUENCE)
+		id := e.oid("an extension's type")
+		critical := e.boolean("an extension's criticality")
+		value := e.read("an extension's value", der.OCTET_STRING)
+		e.done("an extension")
+		if slices.Contains(seen, id.String()) {
+			f.fail("an extension stands twice")
+		}
+		seen = append(seen, id.String())
+		if *f.err == nil {
+			each(id, critical, value.String)
+		}
+	}
+}
+
+// understood reports whether a certificate has no critical extension but those that are looked at here, or that
+// restrict nothing which is: distribution points of lists and policies. Constraints of names are not looked at.
+func understood(c *x509.Certificate) bool {
+	for _, e := range c.Extensions {
+		known := e.Id.Equal(oidBasicConstraints) || e.Id.Equal(oidKeyUsage) || e.Id.Equal(oidExtKeyUsage) || e.Id.Equal(oidDistribution) || e.Id.Equal(oidPolicies)
+		if e.Critical && !known || e.Id.Equal(oidNameConstraints) {
+			return false
+		}
+	}
+	return true
+}
