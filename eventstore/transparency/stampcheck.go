@@ -57,6 +57,9 @@ func CheckStamps(ctx context.Context, pool *pgxpool.Pool, trusted *evidence.Trus
 
 // rootAt is the root of the stored tree as it was with so many leaves; fault says why it has none.
 func (r *Reader) rootAt(ctx context.Context, size int64) (root tlog.Hash, fault, err error) {
+	if size < 1 || size >= 1<<62 { // the arithmetic of tlog would never end
+		return root, fmt.Errorf("no tree has %d leaves", size), nil
+	}
 	tiles, err := r.read(ctx, size, edgeOf(size))
 	if err != nil {
 		return root, nil, err

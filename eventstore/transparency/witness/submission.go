@@ -81,11 +81,15 @@ type Submission struct {
 
 var sizePattern = regexp.MustCompile(`^(0|[1-9][0-9]{0,18})$`)
 
+// mostSize is the largest tree that tlog can prove anything of: with a larger one its arithmetic never ends.
+const mostSize = 1<<62 - 1
+
 func parseSize(text string) (int64, error) {
-	if !sizePattern.MatchString(text) {
-		return 0, errors.New("a size must be digits without a leading zero, below 2^63")
+	size, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || size > mostSize || !sizePattern.MatchString(text) {
+		return 0, errors.New("a size must be digits without a leading zero, below 2^62")
 	}
-	return strconv.ParseInt(text, 10, 64)
+	return size, nil
 }
 
 // Open reads the body of a request and checks the log's signature. The error is, or wraps, ErrMalformed, ErrUnknownLog,

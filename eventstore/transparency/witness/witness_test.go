@@ -546,3 +546,19 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestHugeSize: a log that signs a size past what tree arithmetic holds is refused, and keeps no process busy.
+func TestHugeSize(t *testing.T) {
+	h, logs := newFakeLog(t)
+	for _, size := range []string{"4611686018427387905", "9223372036854775807"} {
+		signed, err := note.Sign(&note.Note{Text: origin + "\n" + size + "\n" + emptyRoot.String() + "\n"}, h.signer)
+		check(t, err)
+		s, err := logs.Open([]byte("old 3\n" + emptyRoot.String() + "\n\n" + string(signed)))
+		if !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", size, err)
+		}
+		if err == nil {
+			_ = s.judge(emptyRoot)
+		}
+	}
+}
