@@ -137,11 +137,12 @@ func (c *Consumer) Wake(source int) {
 // now, and never waits.
 func (c *Consumer) Hasten(source int) bool {
 	t := c.topics[source]
+	woken := len(t.woken) > 0 // before it goes on, and takes that
 	select {
 	case t.hastened <- struct{}{}:
 	default:
 	}
-	return len(t.woken) > 0
+	return woken
 }
 
 // Failures is how often a page has failed since the start.
