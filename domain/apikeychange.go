@@ -1,0 +1,186 @@
+package domain
+
+import (
+	"cmp"
+	"time"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+)
+
+// ChangeKey gives an API key another name, or brings its end forward.
+type ChangeKey struct {
+	Origin
+	Key       KeyID
+	Name      *string    // nil: as it is
+	ExpiresAt *time.Time // nil: as it is
+
+	name Text
+
+	Outcome APIKey
+}
+
+func (c *ChangeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
+
+// Decide implements Command. The life of a key is never lengthened.
+func (c *ChangeKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.keys[c.Key]
+	if known == nil || known.Organization != c.Organization {
+		return nil, errUnknownKey
+	}
+	c.Outcome = *known
+	var drafts []Draft
+	if c.Name != nil {
+		if !ValidKeyName(*c.Name) {
+			return nil, InvalidMember("/name", strictjson.CodeLength, KeyNameRule)
+		}
+		text := c.name.draw(now, *c.Name)
+		drafts = append(drafts, Draft{Subject: c.Key.String(), Texts: []Text{text}, Body: &KeyRenamedBody{KeyID: c.Key, Name: text.Ref()}})
+	}
+	if c.ExpiresAt == nil {
+		return drafts, nil
+	}
+	switch end := c.ExpiresAt.UTC().Truncate(time.Microsecond); {
+	case known.ended(now):
+		return nil, errEndedKey
+	case end.After(known.ExpiresAt):
+		return nil, InvalidMember("/expiresAt", strictjson.CodeRange, "must be no later than "+evidence.FormatTime(known.ExpiresAt)+", the end that the key has; create or rotate a key for a longer life")
+	case !now.Before(end):
+		return nil, InvalidMember("/expiresAt", strictjson.CodeRange, "must lie in the future; revoke the key to end it at once")
+	case end.Before(known.ExpiresAt):
+		c.Outcome.ExpiresAt = end
+		drafts = append(drafts, Draft{Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})
+	}
+	return drafts, nil
+}
+
+// RevokeKey ends an API key for good.
+type RevokeKey struct {
+	Origin
+	Key KeyID
+
+	Outcome APIKey
+}
+
+func (c *RevokeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
+
+// Decide implements Command. A key that was revoked before stays as it is.
+func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.keys[c.Key]
+	if known == nil || known.Organization != c.Organization {
+		return nil, errUnknownKey
+	}
+	c.Outcome = *known
+	if known.RevokedAt != nil {
+		return nil, nil
+	}
+	c.Outcome.RevokedAt = &now
+	return []Draft{{Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
+}
+
+// RotateKey gives a key a successor: another id and secret with the same member, scopes and limits. The former key's
+// end is brought forward to the overlap's. Grants are copied on request only (specification, Authentication 6).
+type RotateKey struct {
+	Origin
+	Key        KeyID
+	Lifetime   time.Duration // of the successor
+	ExpiresAt  time.Time     // of the successor, where Lifetime is 0; see keyEnd
+	Overlap    time.Duration // 0 revokes the former key at once
+	CopyGrants bool
+
+	id           KeyID
+	secretSHA256 [32]byte
+
+	Outcome struct {
+		Key     APIKey
+		Former  APIKey
+		Granted []CompanyID // copied grants
+	}
+}
+
+// NewRotateKey draws the successor's id and secret, and returns its text, which is shown once.
+func NewRotateKey(c RotateKey, now time.Time) (command *RotateKey, text string) {
+	c.id = newShardID[KeyID](now, c.Organization.Shard())
+	text, c.secretSHA256 = newSecretText(apiKeyPrefix, c.id)
+	return &c, text
+}
+
+func (c *RotateKey) Need(n *Needs) {
+	n.Members = append(n.Members, c.Organization)
+	n.ActiveKeys = append(n.ActiveKeys, c.Organization)
+	n.Keys = append(n.Keys, c.Key, c.id)
+	n.KeyNames = append(n.KeyNames, c.Key)
+	if c.CopyGrants {
+		n.KeyGrants = append(n.KeyGrants, c.Key, c.id)
+	}
+}
+
+// Decide implements Command. Only a key that still works has a successor: one
+// that was revoked or has expired says nothing about the right to another.
+func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	former := s.keys[c.Key]
+	if former == nil || former.Organization != c.Organization {
+		return nil, errUnknownKey
+	}
+	if known := s.keys[c.id]; known != nil {
+		c.Outcome.Key, c.Outcome.Former, c.Outcome.Granted = *known, *former, s.grantedTo(c.id)
+		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	if former.ended(now) {
+		return nil, errEndedKey
+	}
+	member := s.members[former.Member]
+	if member == nil || member.Status != MemberActive {
+		return nil, Refuse(InvalidState, "The member of this key is no longer active.")
+	}
+	if err := s.mayChange(c.Origin, member.Role); err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(s.mayActAs(c.Origin, member.ID, former.Scopes), checkScopes(member.Role, former.Scopes)); err != nil {
+		return nil, err
+	}
+	acting := s.actingKey(c.Origin)
+	expires, err := acting.keyEnd(c.Lifetime, c.ExpiresAt, now)
+	if err != nil {
+		return nil, err
+	}
+	if c.Overlap < 0 || c.Overlap > MaxKeyOverlap {
+		return nil, InvalidMember("/overlap", "RANGE", "must be an overlap of 0 to 30 days")
+	}
+	if c.Overlap > 0 {
+		if err := s.mayHaveKey(c.Organization); err != nil {
+			return nil, err
+		}
+	}
+
+	successor := *former
+	successor.ID, successor.CreatedBy, successor.CreatedAt, successor.ExpiresAt = c.id, c.Actor, now, expires
+	if err := acting.confine(&successor, c.CopyGrants); err != nil {
+		return nil, err
+	}
+	created := successor.created(c.secretSHA256)
+	if name, ok := s.keyNames[c.Key]; ok { // the same text
+		created.Body.(*KeyCreatedBody).Name = new(name.Ref())
+	}
+	drafts := []Draft{created}
+	var granted []CompanyID
+	if c.CopyGrants {
+		if granted = s.grantedTo(c.Key); len(granted) > MaxCopiedGrants && !s.actingMember(c.Origin).IsZero() {
+			return nil, Refuse(InvalidState, "This key may use %d companies, and a rotation copies at most %d grants: rotate without copying them and grant them one by one during the overlap, or ask the operator.", len(granted), MaxCopiedGrants)
+		}
+		for _, company := range granted {
+			drafts = append(drafts, grantOf(company, c.id))
+		}
+	}
+	c.Outcome.Key, c.Outcome.Former, c.Outcome.Granted = successor, *former, granted
+	end := now.Add(c.Overlap)
+	switch {
+	case c.Overlap == 0:
+		c.Outcome.Former.RevokedAt = &now
+		drafts = append(drafts, Draft{Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}})
+	case end.Before(former.ExpiresAt): // a rotation never lengthens a key's life
+		c.Outcome.Former.ExpiresAt = end
+		drafts = append(drafts, Draft{Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})
+	}
+	return drafts, nil
+}
