@@ -366,6 +366,7 @@ func TestCheckStamps(t *testing.T) {
 		"its white space":   {"SET checkpoint = checkpoint || E'\\n'" + last, "not a checkpoint"},
 		"the size":          {"SET tree_size = tree_size - 1" + last, "not that of the tree"},
 		"a size of no tree": {"SET tree_size = tree_size + 1000000" + last, "the tree is not of"},
+		"a size of 2^63-1":  {"SET tree_size = 9223372036854775807" + last, "no tree has"},
 		"another's token":   {"SET token = (SELECT token FROM saved s WHERE s.authority = 'b' AND s.tree_size = log_timestamps.tree_size)" + last, "does not lead to"},
 		"an older token":    {"SET token = (SELECT token FROM saved s WHERE s.authority = 'a' ORDER BY s.tree_size LIMIT 1)" + last, "imprint"},
 	} {
