@@ -140,7 +140,10 @@ func (r *receiver) stored() (ids []string) {
 
 // The sample takes what the service sends, each event once, across duplicates, a
 // rotated secret and its own death; what the service has not sent it refuses.
-func TestPythonWebhookReceiver(t *testing.T) { pythonReceiverStory(t, servedPython(t)) }
+func TestPythonWebhookReceiver(t *testing.T) {
+	t.Parallel()
+	pythonReceiverStory(t, servedPython(t))
+}
 
 func pythonReceiverStory(t *testing.T, files pythonFiles) {
 	t.Helper()

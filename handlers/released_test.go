@@ -19,6 +19,7 @@ func TestReleasedClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the clients of every version")
 	}
+	t.Parallel()
 	versions, err := os.ReadDir(released)
 	check(t, err)
 	for _, version := range versions {
@@ -26,9 +27,11 @@ func TestReleasedClients(t *testing.T) {
 			continue
 		}
 		t.Run(version.Name(), func(t *testing.T) {
+			t.Parallel()
 			directory, err := filepath.Abs(filepath.Join(released, version.Name()))
 			check(t, err)
 			t.Run("JavaScript", func(t *testing.T) {
+				t.Parallel()
 				s := open(t, options{})
 				s.javaScriptStory(installedClient(t, filepath.Join(directory, "integrity-client-"+version.Name()+".tgz")), directory)
 			})
@@ -36,8 +39,14 @@ func TestReleasedClients(t *testing.T) {
 			if wheels, _ := filepath.Glob(filepath.Join(directory, "*.whl")); wheels != nil {
 				files.files = unpackedWheel(t, wheels[0])
 			}
-			t.Run("Python", func(t *testing.T) { pythonClientStory(t, files) })
-			t.Run("Python receiver", func(t *testing.T) { pythonReceiverStory(t, files) })
+			t.Run("Python", func(t *testing.T) {
+				t.Parallel()
+				pythonClientStory(t, files)
+			})
+			t.Run("Python receiver", func(t *testing.T) {
+				t.Parallel()
+				pythonReceiverStory(t, files)
+			})
 		})
 	}
 }
