@@ -69,6 +69,7 @@ func answers(operation *openapi3.Operation, status int, code domain.Code) bool {
 
 // Every operation gives every refusal that does not depend on what it does.
 func TestRefusalsOfEveryOperation(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{config: func(c *handlers.Config) { c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }})
 	addresses := 0 // an address has 60 answers 401 a minute, and there are more operations
 	id := s.registered("a", 1, "one")

@@ -57,6 +57,7 @@ func runTests(t *testing.T, directory, path, setup string) {
 // The client that npm installs from the service does all that it offers against
 // the service, and behaves where one does not answer as it should.
 func TestJavaScriptClient(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{})
 	s.hold() // within one month
 	worker, workerSecret := s.Key(t, s.org, domain.IntegrityRead, domain.IntegrityWrite)
