@@ -155,7 +155,7 @@ func TestJavaScriptClientTypesAreTheContract(t *testing.T) {
 		}
 		declared[found[1]] = members
 	}
-	names := map[string]string{"ItemError": "Error"}
+	names := map[string]string{"ItemError": "ApiError"}
 	notOfTheContract := []string{"CallOptions", "ClientOptions", "ChangesPage"}
 	for name, members := range declared {
 		if slices.Contains(notOfTheContract, name) {
