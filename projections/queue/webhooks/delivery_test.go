@@ -22,29 +22,9 @@ import (
 	"integrityledger/schemas"
 )
 
-// A library of others accepts what we sign, and refuses what was changed or is old.
-func TestThirdPartyAcceptsTheSignature(t *testing.T) {
-	h := build(t, nil, domain.InternalPlan)
-	r := receive(t, nil)
-	_, secret := h.destination(r.URL + "/hook?x=1")
-	h.worker()
-	h.register(1)
-	h.eventually("it arrives", func() bool { return len(r.got()) == 1 })
-	a := r.got()[0]
-	signature := a.header.Get("Service-Signature")
-	check(t, webhook.ValidatePayload(a.body, signature, secret))
-	if err := webhook.ValidatePayload(bytes.Replace(a.body, []byte(`"version":1}`), []byte(`"version":2}`), 1), signature, secret); !errors.Is(err, webhook.ErrNoValidSignature) {
-		t.Errorf("a changed body: %v", err)
-	}
-	if err := webhook.ValidatePayload(a.body, signature, secret+"x"); !errors.Is(err, webhook.ErrNoValidSignature) {
-		t.Errorf("another secret: %v", err)
-	}
-	old := domain.SignWebhook(time.Now().Add(-301*time.Second), a.body, secret)
-	if err := webhook.ValidatePayloadWithTolerance(a.body, old, secret, 300*time.Second); !errors.Is(err, webhook.ErrTooOld) {
-		t.Errorf("301 s old: %v", err)
-	}
-	check(t, webhook.ValidatePayloadWithTolerance(a.body, domain.SignWebhook(time.Now().Add(-200*time.Second), a.body, secret), secret, 300*time.Second))
-
+// matchesSchema holds a body to the published schema.
+func matchesSchema(t *testing.T, body []byte) {
+	t.Helper()
 	text, err := schemas.File("integrity-webhook-v1.json")
 	check(t, err)
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -54,13 +34,9 @@ func TestThirdPartyAcceptsTheSignature(t *testing.T) {
 	check(t, compiler.AddResource("webhook.json", parsed))
 	schema, err := compiler.Compile("webhook.json")
 	check(t, err)
-	instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(a.body))
+	instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	check(t, err)
 	check(t, schema.Validate(instance))
-	if a.header.Get("Service-Event-Type") != "integrity.registered" || a.header.Get("Service-Event-Sequence") == "" || a.header.Get("Content-Type") != "application/json" {
-		t.Errorf("%v", a.header)
-	}
-	h.Audit(t)
 }
 
 // The three kinds of events arrive as the feed tells them, each once.
