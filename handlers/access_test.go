@@ -21,6 +21,7 @@ import (
 )
 
 func TestInvalidKeys(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{})
 	unknown := domain.NewKeyID(s.Now(), s.org.ID.Shard())
 	distant := domain.NewKeyID(s.Now(), 60_000)

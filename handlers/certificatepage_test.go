@@ -135,6 +135,7 @@ func TestUnableToCheckACertificate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.t, p.T = t, t
 			p.open("/certificates/" + id)
+			p.worker()
 			begin(p)
 			p.choose(file(t, "a.txt", "one"))
 			p.shows(shows{result: "UNAVAILABLE", title: "Ahora mismo no se puede comprobar", not: "no es una discrepancia"})

@@ -68,6 +68,7 @@ func workStates() []workState {
 
 // Every state × every action × every role.
 func TestCertificationTable(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{})
 	keys := map[domain.Role]string{}
 	for _, role := range domain.Roles() {

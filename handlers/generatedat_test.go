@@ -26,6 +26,7 @@ func manyNames(n int) string {
 // Every published form of generatedAt is kept as the vectors say, the same instant in
 // another spelling is a replay, and what is no such form is refused by its name.
 func TestGeneratedAtForms(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{})
 	text, err := schemas.File(schemas.GeneratedAtFile)
 	check(t, err)

@@ -57,6 +57,7 @@ func runTests(t *testing.T, directory, path, setup string) {
 // The client that npm installs from the service does all that it offers against
 // the service, and behaves where one does not answer as it should.
 func TestJavaScriptClient(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{})
 	s.hold() // within one month
 	worker, workerSecret := s.Key(t, s.org, domain.IntegrityRead, domain.IntegrityWrite)
@@ -147,7 +148,7 @@ func TestJavaScriptClientTypesAreTheContract(t *testing.T) {
 		}
 		declared[found[1]] = members
 	}
-	names := map[string]string{"ItemError": "Error"}
+	names := map[string]string{"ItemError": "ApiError"}
 	notOfTheContract := []string{"CallOptions", "ClientOptions", "ChangesPage"}
 	for name, members := range declared {
 		if slices.Contains(notOfTheContract, name) {

@@ -302,7 +302,7 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			read: called(domain.ReadDeclaration, single(s, s.register))},
 		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
 			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
-			output: object(contract, "Record"), read: s.readLookup},
+			output: object(contract, "RecordView"), read: s.readLookup},
 		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
 			input: object(contract, "", "companyReference", "sequence", "limit"), output: object(contract, "Feed"),
 			read: func(o *strictjson.Object) toolCall {

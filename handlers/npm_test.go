@@ -105,6 +105,7 @@ func removePackages() {
 
 // The scripts that are bundled are what their sources and the pinned packages make, and carry the packages' licences.
 func TestBundles(t *testing.T) {
+	t.Parallel()
 	directory, ok := packages(t, "the committed bundles")
 	if !ok {
 		t.Skip(errNoNPM)

@@ -69,7 +69,7 @@ func judgeCode(t *testing.T, text []byte) {
 	var value any
 	check(t, json.Unmarshal(text, &failure))
 	check(t, json.Unmarshal(text, &value))
-	check(t, p.older.Components.Schemas["Failure"].Value.VisitJSON(value))
+	check(t, p.older.Components.Schemas["ApiFailure"].Value.VisitJSON(value))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.codes[failure.Error.Code] = true

@@ -154,6 +154,7 @@ func TestUnableToCheck(t *testing.T) {
 			w.t, p.T = t, t
 			w.use(working)
 			p.open(c.path + id)
+			p.worker()
 			c.begin(p)
 			p.choose(file(t, "a.txt", "one"))
 			p.shows(shows{result: "UNAVAILABLE", title: c.title, not: c.note})
@@ -164,6 +165,13 @@ func TestUnableToCheck(t *testing.T) {
 			p.result("MATCH_CURRENT")
 		})
 	}
+}
+
+// worker waits until the page has its worker, which it asks for after it has loaded: without one, it would say that it
+// cannot hash, and not that the service is away.
+func (p *tab) worker() {
+	p.T.Helper()
+	p.until(`performance.getEntriesByType("resource").some(r => r.name.includes("worker"))`)
 }
 
 // offline cuts the site off, or lets it answer again. The site does it, not the browser, whose command for it

@@ -74,12 +74,14 @@ func unittest(t *testing.T, environ []string, modules ...string) {
 
 // The verifier finds in every vector what it must, and the receiver keeps its rules.
 func TestPythonFiles(t *testing.T) {
+	t.Parallel()
 	unittest(t, nil, "test_verify_integrity", "test_verify_timestamps", "test_integrity_webhook")
 }
 
 // A verifier that lacks what it needs says so in one line and exits 2, not 1, which
 // would say that the receipt is not valid.
 func TestPythonVerifierCannotCheck(t *testing.T) {
+	t.Parallel()
 	lacking := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(lacking, "cryptography.py"), []byte(`raise ImportError("No module named 'cryptography'")`), 0o600))
 	for name, c := range map[string]struct {
@@ -153,6 +155,7 @@ func TestPythonTypes(t *testing.T) {
 // The client sets a company up, reserves, registers and saves evidence, which the
 // verifier accepts; and it keeps its promises when others misbehave.
 func TestPythonClient(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{})
 	secure := httptest.NewTLSServer(s.http.Config.Handler)
 	t.Cleanup(secure.Close)

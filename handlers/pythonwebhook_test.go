@@ -140,6 +140,7 @@ func (r *receiver) stored() (ids []string) {
 // The sample takes what the service sends, each event once, across duplicates, a
 // rotated secret and its own death; what the service has not sent it refuses.
 func TestPythonWebhookReceiver(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{config: func(c *handlers.Config) { c.Egress = webhooks.EgressPolicy{Insecure: true} }})
 	r := newReceiver(t)
 	id, secret := s.webhook(r.URL + "/hook")

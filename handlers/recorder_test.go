@@ -100,7 +100,7 @@ func (p *publication) neverExercised() (missing []string) {
 // enumerated are the codes that an error may have.
 func (p *publication) enumerated() (codes []string) {
 	for _, document := range []*openapi3.T{p.document, p.older} {
-		for _, code := range document.Components.Schemas["Error"].Value.Properties["code"].Value.Enum {
+		for _, code := range document.Components.Schemas["ApiError"].Value.Properties["code"].Value.Enum {
 			codes = append(codes, code.(string))
 		}
 	}
@@ -196,8 +196,15 @@ func judge(r *http.Request, sent []byte, response *http.Response, body []byte) e
 	return errors.Join(wrong...)
 }
 
-// judgeUndocumented looks at answers to what is no operation: an unknown path, or another method.
+// judgeUndocumented looks at answers to what is no operation: an unknown path, or another method, which is OPTIONS where
+// pages of other origins may read.
 func (p *publication) judgeUndocumented(response *http.Response, body []byte) error {
+	if response.Request.Method == http.MethodOptions && response.StatusCode == http.StatusNoContent {
+		if len(body) != 0 || response.Header.Get("Access-Control-Allow-Origin") != "*" || response.Header.Get("Allow") == "" {
+			return errors.New("no answer to a preflight request")
+		}
+		return nil
+	}
 	if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusMethodNotAllowed {
 		return errors.New("no operation of the document")
 	}
@@ -215,7 +222,7 @@ func (p *publication) judgeUndocumented(response *http.Response, body []byte) er
 	p.mu.Lock()
 	p.codes[failure.Error.Code] = true
 	p.mu.Unlock()
-	return p.document.Components.Schemas["Failure"].Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
+	return p.document.Components.Schemas["ApiFailure"].Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
 }
 
 // remember requires that a code is one which the operation names for the status.
@@ -226,7 +233,12 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 		p.met[operation.OperationID] = map[int]bool{}
 	}
 	p.met[operation.OperationID][status] = true
-	if status < http.StatusBadRequest {
+	documented := operation.Responses.Status(status)
+	if status < http.StatusBadRequest || documented == nil { // which was reported already
+		return nil
+	}
+	inJSON := documented.Value.Content["application/json"]
+	if inJSON == nil {
 		return nil
 	}
 	var failure struct{ Error struct{ Code string } }
@@ -234,11 +246,7 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 		return err
 	}
 	p.codes[failure.Error.Code] = true
-	documented := operation.Responses.Status(status)
-	if documented == nil {
-		return nil // the failure was reported already
-	}
-	if named := documented.Value.Content["application/json"].Examples; named[failure.Error.Code] == nil {
+	if named := inJSON.Examples; named[failure.Error.Code] == nil {
 		return fmt.Errorf("status %d of %s names %v, not %s", status, operation.OperationID, slices.Sorted(maps.Keys(named)), failure.Error.Code)
 	}
 	return nil

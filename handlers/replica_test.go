@@ -87,6 +87,7 @@ const feed = integrity + "/changes?companyReference=company-1"
 
 // A replica that has caught up answers whatever it may answer; the rest is never asked of it.
 func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
+	t.Parallel()
 	r := openReplicated(t, time.Now)
 	id := r.registered("a", 1, "one")
 	r.pause()
@@ -121,6 +122,7 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 
 // While the replica is behind, no caller misses what it has written or read.
 func TestReadYourWrites(t *testing.T) {
+	t.Parallel()
 	r := openReplicated(t, time.Now)
 	revoked := r.registered("a", 1, "one")
 	old := r.pause()
@@ -183,6 +185,7 @@ func TestReadYourWrites(t *testing.T) {
 // A client that has written reads its own writes while the replica lacks them, and is answered by it once it has them,
 // although others have written since.
 func TestClientsReadTheirWrites(t *testing.T) {
+	t.Parallel()
 	r := openReplicated(t, time.Now)
 	ctx := context.Background()
 	c, err := client.New(client.Config{BaseURL: r.http.URL, APIKey: r.org.Secret})
@@ -224,6 +227,7 @@ func TestClientsReadTheirWrites(t *testing.T) {
 // The feed is the same from any mixture of servers: nothing is missed, nothing comes twice, and only the primary says that
 // a cursor is ahead.
 func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
+	t.Parallel()
 	r := openReplicated(t, time.Now)
 	for i := range 8 {
 		r.registered("a", i+1, "early")
@@ -304,6 +308,7 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 // A standby has a commit before the primary shows it, where the primary waits for a standby: the feed gives out no cursor
 // that the primary would call ahead.
 func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
+	t.Parallel()
 	r := openReplicated(t, time.Now)
 	r.registered("a", 1, "one")
 	head := r.head()
@@ -340,6 +345,7 @@ func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
 
 // A grant that was taken back shows nothing more, also where the replica does not know it.
 func TestReplicaDoesNotKnowThatAGrantIsGone(t *testing.T) {
+	t.Parallel()
 	r := openReplicated(t, time.Now)
 	id := r.registered("a", 1, "one")
 	key, secret := r.Key(t, r.org, domain.IntegrityRead)
@@ -361,6 +367,7 @@ func TestReplicaDoesNotKnowThatAGrantIsGone(t *testing.T) {
 
 // A replica that is gone costs nobody an answer.
 func TestReplicaAway(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	r := openReplicated(t, func() time.Time { return now })
 	id := r.registered("a", 1, "one")

@@ -296,6 +296,7 @@ func TestLogTimestamps(t *testing.T) {
 
 // TestAMinuteSharesAToken: a thousand records, one request to the authority, and every one proved.
 func TestAMinuteSharesAToken(t *testing.T) {
+	t.Parallel()
 	s := open(t, options{})
 	alpha := stamptest.New(t, "alpha")
 	var ids []string

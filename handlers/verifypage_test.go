@@ -92,6 +92,7 @@ func verifierModules(t *testing.T) string {
 
 // The verifier of the page reaches the published verdicts in Node.js.
 func TestVectorsInNode(t *testing.T) {
+	t.Parallel()
 	needsNPM(t, "the verifier in Node.js")
 	text, want := vectorFile(t)
 	sameVerdicts(t, inNode(t, text), want)
@@ -112,12 +113,14 @@ process.stdout.write(JSON.stringify(await run(verifier, JSON.parse(readFileSync(
 
 // The verifier does what the published vectors leave open.
 func TestVerifierInNode(t *testing.T) {
+	t.Parallel()
 	needsNPM(t, "the verifier in Node.js")
 	runTests(t, verifierModules(t), "web/testdata/verifier.test.js", "")
 }
 
 // A token is refused whatever byte of it is changed, and is never valid where it could not be checked.
 func TestTokensInNode(t *testing.T) {
+	t.Parallel()
 	needsNPM(t, "tokens in Node.js")
 	text, _ := vectorFile(t)
 	directory := verifierModules(t)

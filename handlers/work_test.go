@@ -129,6 +129,7 @@ func jsonEntries(t *testing.T, s *service) []jsonEntry {
 // Every place where JSON comes in takes bodies of its largest size and of any
 // content, and the work of reading them is in proportion to that size.
 func TestWorkOfEveryBody(t *testing.T) {
+	t.Parallel()
 	observed := make(chan handlers.Observation, 2)
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.PublicPerMinute = 1 << 20

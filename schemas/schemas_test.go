@@ -85,7 +85,7 @@ func TestOpenAPIDocumentsAgree(t *testing.T) {
 			if !shared || kind == "headers" && strings.HasPrefix(name, "MaybeRateLimit") {
 				continue
 			}
-			if kind == "schemas" && name == "Error" {
+			if kind == "schemas" && name == "ApiError" {
 				delete(older.(map[string]any)["properties"].(map[string]any), "code")
 				delete(same.(map[string]any)["properties"].(map[string]any), "code")
 			}

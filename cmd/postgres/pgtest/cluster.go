@@ -25,9 +25,10 @@ type Cluster struct {
 	primaryDir string
 }
 
-// ClusterSettings make a cluster's commits as durable as those of a real one.
+// ClusterSettings make a cluster's commits as durable as those of a real one. A replay that was held up for long cancels no
+// statement when it goes on, not even the one that resumes it.
 func ClusterSettings() map[string]string {
-	return map[string]string{"synchronous_commit": "on", "full_page_writes": "on", "wal_keep_size": "256MB", "max_connections": "60"}
+	return map[string]string{"synchronous_commit": "on", "full_page_writes": "on", "wal_keep_size": "256MB", "max_connections": "60", "max_standby_streaming_delay": "-1"}
 }
 
 // NewCluster starts a cluster that is stopped when the test ends. A synchronous one acknowledges a commit only when the

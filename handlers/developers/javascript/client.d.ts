@@ -99,7 +99,7 @@ export interface WebhooksAccess {
 export type WebhookType = "integrity.registered" | "integrity.superseded" | "integrity.revoked";
 
 /** A destination; url is null once erased. */
-export interface Webhook {
+export interface WebhookDestination {
   id: string;
   url: string | null;
   description: string | null;
@@ -113,13 +113,13 @@ export interface Webhook {
   updatedAt: string;
 }
 
-export interface WebhookWithSecret extends Webhook {
+export interface WebhookWithSecret extends WebhookDestination {
   /** No other answer shows it. */
   secret: string;
 }
 
-export interface Webhooks {
-  webhooks: Webhook[];
+export interface WebhookDestinations {
+  webhooks: WebhookDestination[];
 }
 
 export interface WebhookDeleted {
@@ -192,7 +192,7 @@ export interface Reservations {
 
 export type RecordStatus = "current" | "superseded" | "revoked";
 
-export interface Record {
+export interface RecordView {
   id: string;
   publicId: string;
   sha256: string;
@@ -213,7 +213,7 @@ export interface Record {
   evidenceUrl: string;
 }
 
-export interface RevokedRecord extends Record {
+export interface RevokedRecord extends RecordView {
   replayed: boolean;
 }
 
@@ -230,7 +230,7 @@ export interface CompanyUsage {
   used: number;
 }
 
-export interface Registration extends Record {
+export interface Registration extends RecordView {
   /** True where this very declaration had been registered before; nothing is consumed then. */
   replayed: boolean;
   consumption: { applied: 0 | 1 };
@@ -277,7 +277,7 @@ export type RecordsQuery = { limit?: number } & (
 );
 
 export interface Records {
-  records: Record[];
+  records: RecordView[];
   nextCursor: string | null;
   hasMore: boolean;
 }
@@ -590,12 +590,12 @@ export class Client {
 
   /** Scope integrity:admin, as everything about destinations. Another one with each call; it hears of no company until grantWebhook. */
   createWebhook(of: { url: string; description?: string; types?: WebhookType[] }, options?: CallOptions): Promise<WebhookWithSecret>;
-  webhooks(options?: CallOptions): Promise<Webhooks>;
-  webhook(of: { webhookId: string }, options?: CallOptions): Promise<Webhook>;
+  webhooks(options?: CallOptions): Promise<WebhookDestinations>;
+  webhook(of: { webhookId: string }, options?: CallOptions): Promise<WebhookDestination>;
   updateWebhook(
     of: { webhookId: string; url?: string; description?: string | null; types?: WebhookType[]; enabled?: boolean },
     options?: CallOptions,
-  ): Promise<Webhook>;
+  ): Promise<WebhookDestination>;
   deleteWebhook(of: { webhookId: string }, options?: CallOptions): Promise<WebhookDeleted>;
   /** Both secrets sign for overlapSeconds (86400). */
   rotateWebhookSecret(of: { webhookId: string; overlapSeconds?: number }, options?: CallOptions): Promise<WebhookWithSecret>;
@@ -624,8 +624,8 @@ export class Client {
   registerBatch(of: { declarations: Declaration[] }, options?: CallOptions): Promise<BatchResult>;
 
   /** Scope integrity:read. RECORD_NOT_FOUND where nothing is registered. */
-  lookup(of: ReservationRequest | { publicId: string }, options?: CallOptions): Promise<Record>;
-  record(of: { publicId: string }, options?: CallOptions): Promise<Record>;
+  lookup(of: ReservationRequest | { publicId: string }, options?: CallOptions): Promise<RecordView>;
+  record(of: { publicId: string }, options?: CallOptions): Promise<RecordView>;
   /** The records of a hash, or those of a company, newest first. A page may be empty although more follow. */
   recordsPage(of: RecordsQuery & { after?: string }, options?: CallOptions): Promise<Records>;
   records(of: RecordsQuery, options?: CallOptions): AsyncGenerator<Records, void, void>;
