@@ -18,10 +18,6 @@ type EgressPolicy struct {
 	Loopback bool           // for a demo: addresses of this machine too, also over http
 }
 
-// Lifted says which settings of an operator let webhooks go to addresses that are otherwise refused.
-const Lifted = "For trying it out, the operator of the service can start it with --demo, which allows http and https to addresses of its own machine, " +
-	"or set INTEGRITY_WEBHOOK_ALLOW_INSECURE=true, which allows every address."
-
 // CheckURL refuses a URL that cannot be a destination. It must be https with a host, have at most 2048 characters, no
 // user and no fragment, and no literal address that Allows refuses. A name is judged at every connection, once it is
 // resolved.
@@ -44,11 +40,11 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	local := host == "localhost" || strings.HasSuffix(host, ".localhost")
 	here := p.Loopback && (local || literal && address.Unmap().IsLoopback())
 	if u.Scheme == "http" && !p.Insecure && !here {
-		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule + ". " + Lifted}})
+		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule + ". " + domain.BlockedAddressRemedy}})
 	}
 	if !p.Insecure && (literal && !p.Allows(address) || numeric || local && !here) {
 		return &domain.Error{
-			Code: domain.WebhookURLBlocked, Message: "The address is not globally reachable, or the operator does not allow it; use the public address of the receiver. " + Lifted,
+			Code: domain.WebhookURLBlocked, Message: "The address is not globally reachable, or the operator does not allow it; use the public address of the receiver. " + domain.BlockedAddressRemedy,
 			Fields: []domain.FieldError{{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"}},
 		}
 	}

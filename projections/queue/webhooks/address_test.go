@@ -126,7 +126,7 @@ func TestWebhookURLs(t *testing.T) {
 	// What a refusal for the address alone says of the settings that lift it.
 	for text, lifted := range map[string]bool{"http://receiver.example/": true, "https://127.0.0.1/": true, "https://user@receiver.example/": false} {
 		refused := secure.CheckURL(text)
-		if says := strings.Contains(refused.Message+refused.Fields[0].Message, webhooks.Lifted); says != lifted {
+		if says := strings.Contains(refused.Message+refused.Fields[0].Message, domain.BlockedAddressRemedy); says != lifted {
 			t.Errorf("%q: %v %v", text, refused, refused.Fields)
 		}
 	}

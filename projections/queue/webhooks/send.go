@@ -112,7 +112,7 @@ func reasonOf(err error) string {
 	network, ok := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, errBlocked):
-		return "ADDRESS_BLOCKED"
+		return domain.AddressBlocked
 	case is[*net.DNSError](err):
 		return "DNS_FAILED"
 	case is[*tls.CertificateVerificationError](err), is[tls.AlertError](err), is[tls.RecordHeaderError](err), is[x509.UnknownAuthorityError](err),
