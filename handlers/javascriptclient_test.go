@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/schemas"
 )
 
 const (
@@ -61,7 +62,11 @@ func TestJavaScriptClient(t *testing.T) {
 	s := open(t, options{})
 	directory := installedClient(t, s.http.URL+clientAddress)
 	s.javaScriptStory(directory, clientTests)
-	runTests(t, directory, clientTests+"/failures.test.js", "{}")
+	outcomes, err := filepath.Abs("../schemas/" + schemas.OutcomesFile)
+	check(t, err)
+	setup, err := json.Marshal(body{"outcomes": outcomes})
+	check(t, err)
+	runTests(t, directory, clientTests+"/failures.test.js", string(setup))
 }
 
 // javaScriptStory runs the tests of a folder that need a service, with the client that is installed in another.
