@@ -26,15 +26,15 @@ const (
 	clientTests   = "developers/testdata"
 )
 
-// installed is a folder in which a newcomer has installed the client from the service.
-func (s *service) installed() string {
-	s.t.Helper()
-	npm := needsNPM(s.t, "the JavaScript client")
-	directory := s.t.TempDir()
-	install := exec.Command(npm, "install", "--prefix", directory, "--no-audit", "--no-fund", "--no-update-notifier", s.http.URL+clientAddress)
+// installedClient is a folder in which a newcomer has installed the client from an address or a file.
+func installedClient(t *testing.T, from string) string {
+	t.Helper()
+	npm := needsNPM(t, "the JavaScript client")
+	directory := t.TempDir()
+	install := exec.Command(npm, "install", "--prefix", directory, "--no-audit", "--no-fund", "--no-update-notifier", from)
 	install.Dir = directory
 	if out, err := install.CombinedOutput(); err != nil {
-		s.t.Fatalf("npm install: %v\n%s", err, out)
+		t.Fatalf("npm install: %v\n%s", err, out)
 	}
 	return directory
 }
@@ -59,6 +59,15 @@ func runTests(t *testing.T, directory, path, setup string) {
 func TestJavaScriptClient(t *testing.T) {
 	t.Parallel()
 	s := open(t, options{})
+	directory := installedClient(t, s.http.URL+clientAddress)
+	s.javaScriptStory(directory, clientTests)
+	runTests(t, directory, clientTests+"/failures.test.js", "{}")
+}
+
+// javaScriptStory runs the tests of a folder that need a service, with the client that is installed in another.
+func (s *service) javaScriptStory(directory, tests string) {
+	t := s.t
+	t.Helper()
 	s.hold() // within one month
 	worker, workerSecret := s.Key(t, s.org, domain.IntegrityRead, domain.IntegrityWrite)
 	_, certificate := s.certificate("work", "the work")
@@ -68,9 +77,7 @@ func TestJavaScriptClient(t *testing.T) {
 		"certificate": body{"publicId": certificate, "text": "the work"}, "webhookId": webhook["id"],
 	})
 	check(t, err)
-	directory := s.installed()
-	runTests(t, directory, clientTests+"/service.test.js", string(setup))
-	runTests(t, directory, clientTests+"/failures.test.js", "{}")
+	runTests(t, directory, filepath.Join(tests, "service.test.js"), string(setup))
 }
 
 // The package holds its sources byte for byte and nothing of when or where it was
@@ -120,7 +127,7 @@ func TestJavaScriptClientTypes(t *testing.T) {
 	if !ok {
 		t.Skip(errNoNPM)
 	}
-	directory := open(t, options{}).installed()
+	directory := installedClient(t, open(t, options{}).http.URL+clientAddress)
 	text, err := os.ReadFile(filepath.Join(clientTests, "consumer.ts"))
 	check(t, err)
 	check(t, os.WriteFile(filepath.Join(directory, "consumer.mts"), text, 0o600))

@@ -36,16 +36,12 @@ var findPython = sync.OnceValues(func() (string, error) {
 	return "", errNoPython
 })
 
-// python prepares a command that finds the files as the service serves them.
-// Without an interpreter it skips the test, saying what is left out, and fails where CI=true.
-func python(t *testing.T, environ []string, args ...string) *exec.Cmd {
+// pythonFiles are Python files for integrators, and their tests.
+type pythonFiles struct{ files, tests string }
+
+// servedPython are the files as the service serves them.
+func servedPython(t *testing.T) pythonFiles {
 	t.Helper()
-	interpreter, err := findPython()
-	if errors.Is(err, errNoPython) && os.Getenv("CI") != "true" {
-		fmt.Fprintf(os.Stderr, "%s: %v, so the Python files are NOT tested.\n", t.Name(), err)
-		t.Skip(err)
-	}
-	check(t, err)
 	served := t.TempDir()
 	downloads, err := developers.Downloads()
 	check(t, err)
@@ -54,19 +50,38 @@ func python(t *testing.T, environ []string, args ...string) *exec.Cmd {
 	}
 	tests, err := filepath.Abs(pythonTests)
 	check(t, err)
+	return pythonFiles{served, tests}
+}
+
+// python prepares a command that finds the files as the service serves them.
+func python(t *testing.T, environ []string, args ...string) *exec.Cmd {
+	t.Helper()
+	return servedPython(t).command(t, environ, args...)
+}
+
+// command prepares a command that finds the files and their tests.
+// Without an interpreter it skips the test, saying what is left out, and fails where CI=true.
+func (p pythonFiles) command(t *testing.T, environ []string, args ...string) *exec.Cmd {
+	t.Helper()
+	interpreter, err := findPython()
+	if errors.Is(err, errNoPython) && os.Getenv("CI") != "true" {
+		fmt.Fprintf(os.Stderr, "%s: %v, so the Python files are NOT tested.\n", t.Name(), err)
+		t.Skip(err)
+	}
+	check(t, err)
 	schemas, err := filepath.Abs("../schemas")
 	check(t, err)
 	command := exec.Command(interpreter, args...)
-	command.Dir = served
-	command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+served+string(os.PathListSeparator)+tests, "PYTHONWARNINGS=error",
+	command.Dir = p.files
+	command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+p.files+string(os.PathListSeparator)+p.tests, "PYTHONWARNINGS=error",
 		"SCHEMAS="+schemas, "HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1")
 	command.Env = append(command.Env, environ...)
 	return command
 }
 
-func unittest(t *testing.T, environ []string, modules ...string) {
+func (p pythonFiles) unittest(t *testing.T, environ []string, modules ...string) {
 	t.Helper()
-	out, err := python(t, environ, append([]string{"-m", "unittest", "--buffer"}, modules...)...).CombinedOutput()
+	out, err := p.command(t, environ, append([]string{"-m", "unittest", "--buffer"}, modules...)...).CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("\nOK\n")) {
 		t.Errorf("%v: %v\n%s", modules, err, out)
 	}
@@ -75,7 +90,7 @@ func unittest(t *testing.T, environ []string, modules ...string) {
 // The verifier finds in every vector what it must, and the receiver keeps its rules.
 func TestPythonFiles(t *testing.T) {
 	t.Parallel()
-	unittest(t, nil, "test_verify_integrity", "test_verify_timestamps", "test_integrity_webhook")
+	servedPython(t).unittest(t, nil, "test_verify_integrity", "test_verify_timestamps", "test_integrity_webhook")
 }
 
 // A verifier that lacks what it needs says so in one line and exits 2, not 1, which
@@ -156,6 +171,11 @@ func TestPythonTypes(t *testing.T) {
 // verifier accepts; and it keeps its promises when others misbehave.
 func TestPythonClient(t *testing.T) {
 	t.Parallel()
+	pythonClientStory(t, servedPython(t))
+}
+
+func pythonClientStory(t *testing.T, files pythonFiles) {
+	t.Helper()
 	s := open(t, options{})
 	secure := httptest.NewTLSServer(s.http.Config.Handler)
 	t.Cleanup(secure.Close)
@@ -167,7 +187,7 @@ func TestPythonClient(t *testing.T) {
 	keys, err := s.Trusted.Marshal()
 	check(t, err)
 	check(t, os.WriteFile(trusted, keys, 0o600))
-	unittest(t, []string{
+	files.unittest(t, []string{
 		"SERVICE=" + secure.URL, "PLAIN=" + s.http.URL, "AUTHORITY=" + authority, "TRUSTED=" + trusted,
 		"ADMIN=" + s.org.Secret, "WORKER=" + text, "ADMIN_ID=" + s.org.Key.ID.String(), "WORKER_ID=" + worker.ID.String(), "WEBHOOK_ID=" + webhook,
 	}, "test_integrity_client")

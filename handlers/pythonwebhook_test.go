@@ -34,14 +34,15 @@ type delivered struct {
 type receiver struct {
 	*httptest.Server
 	t        *testing.T
+	files    pythonFiles
 	database string
 	target   atomic.Pointer[string]
 	arrivals chan delivered
 	process  *exec.Cmd
 }
 
-func newReceiver(t *testing.T) *receiver {
-	r := &receiver{t: t, database: filepath.Join(t.TempDir(), "events.db"), arrivals: make(chan delivered, 100)}
+func newReceiver(t *testing.T, files pythonFiles) *receiver {
+	r := &receiver{t: t, files: files, database: filepath.Join(t.TempDir(), "events.db"), arrivals: make(chan delivered, 100)}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		body, err := io.ReadAll(request.Body)
 		if err != nil {
@@ -74,7 +75,7 @@ func (r *receiver) send(header http.Header, body []byte) int {
 func (r *receiver) start(secret string) {
 	r.t.Helper()
 	r.kill()
-	r.process = python(r.t, []string{"INTEGRITY_WEBHOOK_SECRET=" + secret}, "integrity_webhook.py", r.database, "--listen", "127.0.0.1:0")
+	r.process = r.files.command(r.t, []string{"INTEGRITY_WEBHOOK_SECRET=" + secret}, "integrity_webhook.py", r.database, "--listen", "127.0.0.1:0")
 	errs, err := r.process.StderrPipe()
 	check(r.t, err)
 	check(r.t, r.process.Start())
@@ -141,8 +142,13 @@ func (r *receiver) stored() (ids []string) {
 // rotated secret and its own death; what the service has not sent it refuses.
 func TestPythonWebhookReceiver(t *testing.T) {
 	t.Parallel()
+	pythonReceiverStory(t, servedPython(t))
+}
+
+func pythonReceiverStory(t *testing.T, files pythonFiles) {
+	t.Helper()
 	s := open(t, options{config: func(c *handlers.Config) { c.Egress = webhooks.EgressPolicy{Insecure: true} }})
-	r := newReceiver(t)
+	r := newReceiver(t, files)
 	id, secret := s.webhook(r.URL + "/hook")
 	s.authorized(id, true).is(http.StatusOK)
 	r.start(secret)

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"html"
 	"io"
 	"net/http"
@@ -12,31 +17,45 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/eventstore/transparency/stamptest"
+	"integrityledger/handlers/web"
 )
 
-var sampleOnPage = regexp.MustCompile(`(?s)<div class="sample" data-sample="([^"]+)"><pre><code>(.*?)</code></pre></div>`)
+// guideSample is what a page for developers tells its reader to copy.
+type guideSample struct {
+	name, text string
+	file       string // it is saved as
+	terminal   bool   // it goes on running in a terminal of its own
+}
 
-// samples are what a page for developers tells its reader to copy, by name, and the names in their order.
-func samples(t *testing.T, address string) (texts map[string]string, order []string) {
+var sampleOnPage = regexp.MustCompile(`(?s)<div class="sample"(?: data-sample="([^"]+)")?(?: data-file="([^"]+)")?( data-terminal)?><pre><code>(.*?)</code></pre></div>`)
+
+// guideSamples are those of a page, from top to bottom.
+func guideSamples(t *testing.T, address string) (list []guideSample, page string) {
 	t.Helper()
 	response, err := plainHTTP().Get(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	page, err := io.ReadAll(response.Body)
+	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %d, %v", address, response.StatusCode, err)
 	}
-	texts = map[string]string{}
-	for _, found := range sampleOnPage.FindAllStringSubmatch(string(page), -1) {
-		texts[found[1]] = html.UnescapeString(found[2])
-		order = append(order, found[1])
+	page = string(body)
+	for _, found := range sampleOnPage.FindAllStringSubmatch(page, -1) {
+		list = append(list, guideSample{name: found[1], file: found[2], terminal: found[3] != "", text: html.UnescapeString(found[4])})
 	}
-	return texts, order
+	if len(list) != strings.Count(page, `class="sample"`) {
+		t.Errorf("%s: a sample is not understood", address)
+	}
+	return list, page
 }
 
 // tool skips what needs a program that is not there; where CI=true everything must be.
@@ -68,134 +87,406 @@ func pythonWith(t *testing.T, directory, module string) {
 	tool(t, "/usr/bin/python3", "-c", "import "+module)
 }
 
-// TestSamplesOfTheDeveloperPages pastes what the pages for developers say, from top to bottom, into a shell.
+// terminal is a shell into which a reader pastes what a page says, in an empty directory.
+type terminal struct {
+	t      *testing.T
+	in     terminalOf
+	files  string
+	script *os.File
+	out    *bufio.Reader
+	cmd    *exec.Cmd
+	others []*exec.Cmd
+}
+
+// terminalOf is what all readers of a service share.
+type terminalOf struct {
+	access   demo.Access
+	programs string
+}
+
+// environment is that of a terminal that was just opened: no variable of the program, and nothing in the home directory.
+func (in terminalOf) environment(t *testing.T, files string) []string {
+	t.Helper()
+	environment := append(cleanEnviron(), "PATH="+in.programs+":"+filepath.Dir(os.Getenv(binaryVariable))+":"+os.Getenv("PATH"), "HOME="+files,
+		"npm_config_cache="+filepath.Join(files, ".npm"), "npm_config_audit=false", "npm_config_fund=false", "npm_config_update_notifier=false",
+		"PIP_DISABLE_PIP_VERSION_CHECK=1", "GOFLAGS=-modcacherw")
+	for _, name := range []string{"GOMODCACHE", "GOCACHE", "GOPROXY", "GOSUMDB"} {
+		value, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		environment = append(environment, name+"="+strings.TrimSpace(string(value)))
+	}
+	return environment
+}
+
+func (in terminalOf) open(t *testing.T) *terminal {
+	t.Helper()
+	w := &terminal{t: t, in: in, files: filepath.Dir(dataDir(t)), cmd: exec.Command("bash", "-euo", "pipefail", "/dev/fd/3")}
+	read, script, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, output, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.script, w.out = script, bufio.NewReader(out)
+	w.cmd.Dir, w.cmd.Env, w.cmd.ExtraFiles, w.cmd.Stdout, w.cmd.Stderr = w.files, in.environment(t, w.files), []*os.File{read}, output, output
+	if err := w.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = errors.Join(read.Close(), output.Close())
+	t.Cleanup(w.close)
+	return w
+}
+
+func (w *terminal) close() {
+	_ = w.script.Close()
+	_ = w.cmd.Wait() // a failure was told where it happened
+	for _, other := range w.others {
+		_ = syscall.Kill(-other.Process.Pid, syscall.SIGTERM)
+		_ = other.Wait()
+	}
+}
+
+// paste returns what the shell says to a text. Any command of it that fails ends the test.
+func (w *terminal) paste(text string) string {
+	w.t.Helper()
+	const end = "--- end of what was pasted"
+	if _, err := fmt.Fprintf(w.script, "%s\necho; echo '%s'\n", text, end); err != nil {
+		w.t.Fatalf("%v, before\n%s", err, text)
+	}
+	var said strings.Builder
+	for {
+		line, err := w.out.ReadString('\n')
+		if strings.TrimSpace(line) == end {
+			return said.String()
+		}
+		if said.WriteString(line); err != nil {
+			w.t.Fatalf("%s\nfailed:\n%s", text, said.String())
+		}
+	}
+}
+
+// run starts what goes on running, in another terminal, and returns when it has said something.
+func (w *terminal) run(text string) {
+	w.t.Helper()
+	other := exec.Command("bash", "-euo", "pipefail", "-c", text)
+	other.Dir, other.SysProcAttr = w.files, &syscall.SysProcAttr{Setpgid: true}
+	other.Env = append(w.in.environment(w.t, w.files), config.Prefix+"LISTEN="+freeAddress(w.t)) // its usual one may be taken here
+	var errs bytes.Buffer
+	other.Stderr = &errs
+	out, err := other.StdoutPipe()
+	if err == nil {
+		err = other.Start()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.others = append(w.others, other)
+	lines, said := bufio.NewReader(out), ""
+	for strings.TrimSpace(said) == "" {
+		if said, err = lines.ReadString('\n'); err != nil {
+			w.t.Fatalf("%s ended: %s%s", text, said, errs.String())
+		}
+	}
+	go io.Copy(io.Discard, lines) //nolint:errcheck // it is read so that nobody waits
+}
+
+// of is a sample with what a reader puts in the place of what no page can know.
+func (in terminalOf) of(t *testing.T, s guideSample) string {
+	t.Helper()
+	checkout, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("YOUR_ADMIN_KEY", in.access.Keys.Admin, "YOUR_KEY", in.access.Keys.Worker, "YOUR_COMPANY", in.access.CompanyReference, "YOUR_CHECKOUT", checkout).Replace(s.text)
+	if left := regexp.MustCompile(`YOUR_[A-Z_]+|\{base\}`).FindString(text); left != "" {
+		t.Errorf("%s: nothing says what %s is", s.name, left)
+	}
+	return text
+}
+
+// says is what some samples must show, beside that every command of them succeeds.
+var says = map[string][]string{
+	"start/2-register.sh":          {`"replayed":false`},
+	"start/3-compare.sh":           {`"result":"MATCH_CURRENT","verified":true`},
+	"start/4-evidence.sh":          {"everything that was supplied and checked is valid"},
+	"start/5-changes.sh":           {`"events":[{`, `"hasMore":false`},
+	"integration/setup.sh":         {`"enabled":true`},
+	"integration/reserve.sh":       {`"status":"pending"`},
+	"integration/lookup.sh":        {`"status":"current"`},
+	"integration/certification.sh": {`"outcome":"accepted"`, `"verified":true`, "everything that was supplied and checked is valid"},
+	"verification/commands.sh":     {"everything that was supplied and checked is valid"},
+	"verification/monitor-once.sh": {"it continues the log of 1 saved evidence"},
+	"verification/tokens.sh":       {"existed before "},
+	"verification/openssl.sh":      {"Verification: OK"},
+	"webhooks/create.sh":           {`"secret":"whsec_`, `"enabled":true`},
+	"mcp/list.sh":                  {`"integrity_verify"`},
+	"clients/python.sh":            {"/integrity/"},
+	"clients/node.sh":              {"/integrity/", "MATCH_CURRENT true"},
+	"clients/typescript.sh":        {"/integrity/", "MATCH_CURRENT true"},
+	"clients/cli.sh":               {"/integrity/"},
+}
+
+// before waits for what a page says to wait for.
+var before = map[string]func(w *terminal){
+	"verification/monitor-once.sh": func(w *terminal) { w.until("", `"inclusion":{`) },
+	"verification/tokens.sh":       func(w *terminal) { w.until("?timestamps=true", `"timestamps":[{`) },
+}
+
+// until waits until the evidence of the quick start has a part.
+func (w *terminal) until(query, part string) {
+	w.t.Helper()
+	id := strings.TrimSpace(w.paste(`echo "$PUBLIC_ID"`))
+	eventually(w.t, "the evidence has "+part, func() error {
+		r, err := http.NewRequest(http.MethodGet, w.in.access.BaseURL+"/api/v1/integrity/records/"+id+"/evidence"+query, nil)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Authorization", "Bearer "+w.in.access.Keys.Worker)
+		response, err := plainHTTP().Do(r)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if text, err := io.ReadAll(response.Body); err != nil || !bytes.Contains(text, []byte(part)) {
+			return fmt.Errorf("%v: %s", err, text)
+		}
+		return nil
+	})
+}
+
+// judged are samples that are tried by other means than a shell.
+var judged = map[string]func(t *testing.T, in terminalOf, text string){
+	"errors/error.json":       judgeError,
+	"mcp/claude-code.sh":      judgeConnector,
+	"mcp/claude-desktop.json": judgeConnector,
+	"mcp/cursor.json":         judgeConnector,
+	"mcp/vscode.json":         judgeConnector,
+	"webhooks/signature.py":   nil, // trySignatures
+	"webhooks/signature.mjs":  nil,
+}
+
+// judgeError has the service make the error that the page shows.
+func judgeError(t *testing.T, in terminalOf, text string) {
+	t.Helper()
+	w := in.open(t)
+	got := w.paste(`curl -sS -H 'Authorization: Bearer ` + in.access.Keys.Worker + `' --json '{"companyReference": "` + in.access.CompanyReference + `", "source": "erp",
+		"documentReference": "d", "version": 1, "sha256": "x", "sizeBytes": 1, "mimeType": "text/plain", "generatedAt": "2026-11-21T09:30:00Z"}' ` + in.access.BaseURL + `/api/v1/integrity/records`)
+	canonical := func(text string) string {
+		var v map[string]any
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		v["meta"] = nil
+		again, _ := json.Marshal(v)
+		return string(again)
+	}
+	if shown := canonical(text); canonical(got) != shown {
+		t.Errorf("the error is\n%s, shown is\n%s", canonical(got), shown)
+	}
+}
+
+// judgeConnector lists the tools as a client does that was told so: the address and the header stand in the sample.
+func judgeConnector(t *testing.T, in terminalOf, text string) {
+	t.Helper()
+	if strings.HasPrefix(text, "{") && !json.Valid([]byte(text)) {
+		t.Errorf("it is no JSON: %s", text)
+	}
+	text = regexp.MustCompile(`\$\{AUTHORIZATION\}`).ReplaceAllString(text, "Bearer YOUR_KEY")
+	text = regexp.MustCompile(`\$\{(env:INTEGRITY_API_KEY|input:integrity-key)\}|\$INTEGRITY_API_KEY|YOUR_KEY`).ReplaceAllString(text, in.access.Keys.Worker)
+	address := regexp.MustCompile(`https?://[^\s"]+`).FindString(text)
+	header := regexp.MustCompile(`Authorization"?: ?"?(Bearer \w+)`).FindStringSubmatch(text)
+	if address == "" || header == nil {
+		t.Fatalf("no address or no key in %s", text)
+	}
+	w := in.open(t)
+	got := w.paste(`curl -sS --fail-with-body -H 'Authorization: ` + header[1] + `' -H 'Accept: application/json, text/event-stream' --json '{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}' '` + address + `'`)
+	if !strings.Contains(got, `"integrity_verify"`) {
+		t.Error(got)
+	}
+}
+
+// follow pastes a page from top to bottom.
+func (w *terminal) follow(samples []guideSample) {
+	w.t.Helper()
+	commands := ""
+	for _, s := range samples {
+		if s.file == "" {
+			commands += s.text + "\n"
+		}
+	}
+	for _, s := range samples {
+		judge, otherwise := judged[s.name]
+		switch text := w.in.of(w.t, s); {
+		case s.name == "":
+			w.t.Errorf("a sample has no name: %s", text)
+		case otherwise && judge == nil:
+		case otherwise:
+			judge(w.t, w.in, text)
+		case s.file != "":
+			write(w.t, filepath.Join(w.files, s.file), text+"\n")
+			if !strings.Contains(commands, strings.TrimSuffix(s.file, filepath.Ext(s.file))) {
+				w.t.Errorf("%s is saved, and nothing on the page runs it", s.file)
+			}
+		case s.terminal:
+			w.run(text)
+		case filepath.Ext(s.name) == ".sh":
+			if wait := before[s.name]; wait != nil {
+				wait(w)
+			}
+			// The port of the demo's pages may be taken here.
+			text = strings.Replace(text, " origin-demo ", " origin-demo --serve "+freeAddress(w.t)+" ", 1)
+			said := w.paste(text)
+			for _, part := range says[s.name] {
+				if !strings.Contains(said, part) {
+					w.t.Errorf("%s does not say %s:\n%s", s.name, part, said)
+				}
+			}
+		case filepath.Ext(s.name) != ".txt" && filepath.Ext(s.name) != ".http": // which are shown, and not to be copied
+			w.t.Errorf("nothing tries %s", s.name)
+		}
+	}
+}
+
+// TestSamplesOfTheDeveloperPages pastes what every page for developers says, from top to bottom, as a reader does who has
+// just come with an empty directory. A page that needs more says that it goes on from the quick start. In short it is one
+// language, whose samples are those of the other, and no page whose tools are fetched.
 func TestSamplesOfTheDeveloperPages(t *testing.T) {
 	t.Parallel()
-	s := start(t, dataDir(t), "--demo")
+	for _, name := range []string{"curl", "jq", "openssl", "npm"} {
+		tool(t, name, map[bool]string{true: "version", false: "--version"}[name == "openssl"])
+	}
+	in, s := openTerminals(t)
 	defer s.stop()
-	access := s.demo()
-	files, programs := t.TempDir(), t.TempDir()
-	shell := func(t *testing.T, script string) string {
-		t.Helper()
-		c := exec.Command("bash", "-euo", "pipefail", "-c", script)
-		c.Dir = files
-		c.Env = append(cleanEnviron(), config.VariableAPIKey+"="+access.Keys.Worker, config.VariableBaseURL+"="+access.BaseURL, "INTEGRITY_COMPANY="+access.CompanyReference,
-			"PATH="+programs+":"+filepath.Dir(os.Getenv(binaryVariable))+":"+os.Getenv("PATH"), "HOME="+files, "npm_config_cache="+filepath.Join(files, "npm"),
-			"npm_config_audit=false", "npm_config_update_notifier=false") // it would ask a registry, which the package does not need
-		out, err := c.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s\n%v\n%s", script, err, out)
-		}
-		return string(out)
+	prefixes := []string{"", "/en"}
+	if testing.Short() {
+		prefixes = prefixes[1:]
 	}
-	says := func(t *testing.T, out string, parts ...string) {
-		t.Helper()
-		for _, part := range parts {
-			if !strings.Contains(out, part) {
-				t.Errorf("want %q:\n%s", part, out)
+	t.Run("all", func(t *testing.T) {
+		t.Run("README", func(t *testing.T) {
+			t.Parallel()
+			tryReadme(in.open(t), s.dir)
+		})
+		t.Run("webhook signatures", func(t *testing.T) {
+			t.Parallel()
+			trySignatures(in.open(t))
+		})
+		for _, prefix := range prefixes {
+			start, _ := guideSamples(t, in.access.BaseURL+prefix+web.DeveloperRoot)
+			for _, name := range web.DeveloperPages() {
+				if name == "reference" || name == "operating" || name == "downloads" && testing.Short() {
+					continue
+				}
+				t.Run(prefix+web.DeveloperRoot+"/"+name, func(t *testing.T) {
+					t.Parallel()
+					samples, page := guideSamples(t, in.access.BaseURL+strings.TrimSuffix(prefix+web.DeveloperRoot+"/"+name, "/"))
+					if len(samples) == 0 {
+						return
+					}
+					w := in.open(t)
+					if strings.Contains(page, `class="goes-on"`) {
+						for _, s := range start {
+							if needed := s.name != "start/venv.sh" || strings.Contains(page, "pip install"); needed && s.name != "start/debian.sh" && !strings.HasPrefix(s.name, "start/demo") {
+								w.paste(in.of(t, s))
+							}
+						}
+					}
+					w.follow(samples)
+					for _, s := range samples { // the declaration is a replay when it is sent again, as the page says
+						if s.name == "start/2-register.sh" {
+							if said := w.paste(s.text); !strings.Contains(said, `"replayed":true`) || !strings.Contains(said, `"applied":0`) {
+								t.Error(said)
+							}
+						}
+					}
+				})
 			}
-		}
-	}
-
-	tool(t, "curl", "--version")
-	pythonWith(t, programs, "cryptography")
-	for _, prefix := range []string{"", "/en"} {
-		texts, order := samples(t, access.BaseURL+prefix+"/developers")
-		if texts["start/environment.sh"] != "export INTEGRITY_BASE_URL="+access.BaseURL+"\nexport INTEGRITY_API_KEY=YOUR_KEY\nexport INTEGRITY_COMPANY=YOUR_COMPANY" {
-			t.Errorf("the variables are %s", texts["start/environment.sh"])
-		}
-		var script []string
-		for _, name := range order {
-			if name != "start/environment.sh" {
-				script = append(script, texts[name])
-			}
-		}
-		if len(script) != 5 {
-			t.Fatalf("%d samples: %v", len(script), order)
-		}
-		out := shell(t, strings.Join(script, "\n"))
-		says(t, out, `"replayed":false`, `"result":"MATCH_CURRENT","verified":true`, `"events":[`, `"hasMore":false`)
-		for _, file := range []string{"evidence.json", "trusted-keys.json", "verify_integrity.py"} {
-			if _, err := os.Stat(filepath.Join(files, file)); err != nil {
-				t.Error(err)
-			}
-		}
-		// The declaration is a replay when it is sent again, as the page says.
-		says(t, shell(t, texts["start/2-register.sh"]), `"replayed":true`, `"applied":0`)
-	}
-
-	texts, _ := samples(t, access.BaseURL+"/en/developers/downloads")
-	link := access.BaseURL + "/integrity/"
-	t.Run("python", func(t *testing.T) {
-		pythonWith(t, programs, "httpx")
-		shell(t, texts["clients/1-python.sh"])
-		write(t, filepath.Join(files, "register.py"), texts["clients/register.py"])
-		says(t, shell(t, "python3 register.py"), link)
-	})
-	t.Run("node", func(t *testing.T) {
-		tool(t, "npm", "--version")
-		shell(t, texts["clients/2-node.sh"])
-		write(t, filepath.Join(files, "register.mjs"), texts["clients/register.mjs"])
-		says(t, shell(t, "node register.mjs"), link, "MATCH_CURRENT true")
-	})
-	t.Run("command", func(t *testing.T) { says(t, shell(t, texts["clients/cli.sh"]), link) })
-	t.Run("README", func(t *testing.T) {
-		out := tryReadme(t, files, s.dir, shell)
-		says(t, out, "MATCH_CURRENT", "HASH_MISMATCH", "everything that was supplied and checked is valid")
-	})
-	t.Run("reserve", func(t *testing.T) {
-		texts, _ := samples(t, access.BaseURL+"/en/developers/integration")
-		says(t, shell(t, texts["integration/reserve.sh"]), `"status":"pending"`, link)
-	})
-	t.Run("webhook signatures", func(t *testing.T) {
-		texts, _ := samples(t, access.BaseURL+"/developers/webhooks")
-		write(t, filepath.Join(files, "signature.py"), texts["webhooks/signature.py"])
-		write(t, filepath.Join(files, "signature.mjs"), texts["webhooks/signature.mjs"])
-		const body, secret, now = `{"id":"evt_1"}`, "whsec_one", "1795163402"
-		sign := func(at, body, secret string) string {
-			mac := hmac.New(sha256.New, []byte(secret))
-			mac.Write([]byte(at + "." + body))
-			return ",v1=" + hex.EncodeToString(mac.Sum(nil))
-		}
-		right := sign(now, body, secret)
-		headers, want := "", ""
-		for _, c := range []struct {
-			header, want string
-		}{
-			{"t=" + now + right, "1"},
-			{"t=" + now + sign(now, body, "whsec_two") + right, "1"},
-			{"t=1795163102" + sign("1795163102", body, secret), "1"},
-			{"t=1795163101" + sign("1795163101", body, secret), "0"},
-			{"t=1795163703" + sign("1795163703", body, secret), "0"},
-			{"t=" + now + sign(now, body+" ", secret), "0"},
-			{"t=" + now + sign(now, body, "whsec_two"), "0"},
-			{"t=1795163400" + right, "0"},
-			{"t=" + now + ",t=" + now + right, "0"},
-			{"t=" + now, "0"},
-			{"v1=0" + right, "0"},
-			{"", "0"},
-		} {
-			headers += c.header + "\n"
-			want += c.want
-		}
-		write(t, filepath.Join(files, "headers"), headers)
-		write(t, filepath.Join(files, "try.py"), `from signature import signed
-print("".join("01"[signed(h, b'`+body+`', "`+secret+`", `+now+`)] for h in open("headers").read().split("\n")[:-1]))`)
-		write(t, filepath.Join(files, "try.mjs"), `import { signed } from "./signature.mjs";
-import { readFileSync } from "node:fs";
-console.log(readFileSync("headers", "utf8").split("\n").slice(0, -1).map((h) => (signed(h, Buffer.from('`+body+`'), "`+secret+`", `+now+`) ? 1 : 0)).join(""));`)
-		if got := strings.TrimSpace(shell(t, "python3 try.py")); got != want {
-			t.Errorf("in Python %s, want %s", got, want)
-		}
-		tool(t, "node", "--version")
-		if got := strings.TrimSpace(shell(t, "node try.mjs")); got != want {
-			t.Errorf("in JavaScript %s, want %s", got, want)
 		}
 	})
 }
 
-// tryReadme pastes what README gives newcomers to try, after the first line, which holds the key that the demo has printed.
-func tryReadme(t *testing.T, files, dataDir string, shell func(*testing.T, string) string) string {
+// openTerminals runs a service whose log an authority stamps, for readers of its pages.
+func openTerminals(t *testing.T) (terminalOf, *running) {
+	t.Helper()
+	authority := stamptest.New(t, "authority")
+	dir := dataDir(t)
+	s := surroundings{env: []string{"INTEGRITY_TIMESTAMP_AUTHORITIES=authority " + authority.URL, "INTEGRITY_TIMESTAMP_INTERVAL=1s"}}.start(t, dir, "--demo")
+	path := filepath.Join(dir, keyfiles.TrustedKeysFile)
+	trusted, err := keyfiles.ReadTrusted(path)
+	if err == nil {
+		trusted, err = trusted.PutAuthority(authority.Pinned())
+	}
+	if err = errors.Join(err, keyfiles.WriteTrusted(path, trusted)); err != nil {
+		t.Fatal(err)
+	}
+	s.reload()
+	in := terminalOf{s.demo(), t.TempDir()}
+	pythonWith(t, in.programs, "cryptography, httpx, ensurepip")
+	// Packages are looked up and not installed: other tests use this machine.
+	if err := os.WriteFile(filepath.Join(in.programs, "sudo"), []byte("#!/bin/sh\n[ \"$1\" = apt-get ] || exit 1\nshift\nexec apt-get --simulate \"$@\"\n"), 0o700); err != nil { //nolint:gosec // it is run
+		t.Fatal(err)
+	}
+	return in, s
+}
+
+// trySignatures gives the samples that check a webhook's signature every kind of one.
+func trySignatures(w *terminal) {
+	t := w.t
+	t.Helper()
+	samples, _ := guideSamples(t, w.in.access.BaseURL+"/en/developers/webhooks")
+	for _, sample := range samples {
+		if sample.file != "" {
+			write(t, filepath.Join(w.files, sample.file), sample.text)
+		}
+	}
+	const body, secret, now = `{"id":"evt_1"}`, "whsec_one", "1795163402"
+	sign := func(at, body, secret string) string {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(at + "." + body))
+		return ",v1=" + hex.EncodeToString(mac.Sum(nil))
+	}
+	right := sign(now, body, secret)
+	headers, want := "", ""
+	for _, c := range []struct {
+		header, want string
+	}{
+		{"t=" + now + right, "1"},
+		{"t=" + now + sign(now, body, "whsec_two") + right, "1"},
+		{"t=1795163102" + sign("1795163102", body, secret), "1"},
+		{"t=1795163101" + sign("1795163101", body, secret), "0"},
+		{"t=1795163703" + sign("1795163703", body, secret), "0"},
+		{"t=" + now + sign(now, body+" ", secret), "0"},
+		{"t=" + now + sign(now, body, "whsec_two"), "0"},
+		{"t=1795163400" + right, "0"},
+		{"t=" + now + ",t=" + now + right, "0"},
+		{"t=" + now, "0"},
+		{"v1=0" + right, "0"},
+		{"", "0"},
+	} {
+		headers += c.header + "\n"
+		want += c.want
+	}
+	write(t, filepath.Join(w.files, "headers"), headers)
+	write(t, filepath.Join(w.files, "try.py"), `from signature import signed
+print("".join("01"[signed(h, b'`+body+`', "`+secret+`", `+now+`)] for h in open("headers").read().split("\n")[:-1]))`)
+	write(t, filepath.Join(w.files, "try.mjs"), `import { signed } from "./signature.mjs";
+import { readFileSync } from "node:fs";
+console.log(readFileSync("headers", "utf8").split("\n").slice(0, -1).map((h) => (signed(h, Buffer.from('`+body+`'), "`+secret+`", `+now+`) ? 1 : 0)).join(""));`)
+	if got := strings.TrimSpace(w.paste("python3 try.py")); got != want {
+		t.Errorf("in Python %s, want %s", got, want)
+	}
+	tool(t, "node", "--version")
+	if got := strings.TrimSpace(w.paste("node try.mjs")); got != want {
+		t.Errorf("in JavaScript %s, want %s", got, want)
+	}
+}
+
+// tryReadme pastes what README gives newcomers to try, with the key that the demo has printed.
+func tryReadme(w *terminal, dataDir string) {
+	t := w.t
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -208,7 +499,7 @@ func tryReadme(t *testing.T, files, dataDir string, shell func(*testing.T, strin
 		t.Fatalf("README.md has other things to try: %q", blocks)
 	}
 	for from, to := range map[string]string{os.Getenv(binaryVariable): "bin/integrity", filepath.Join(dataDir, "trusted-keys.json"): "data/trusted-keys.json"} {
-		to = filepath.Join(files, to)
+		to = filepath.Join(w.files, to)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -218,5 +509,11 @@ func tryReadme(t *testing.T, files, dataDir string, shell func(*testing.T, strin
 	}
 	// Its usual port may be taken here.
 	origin := strings.Replace(blocks[3][1], " origin-demo ", " origin-demo --serve "+freeAddress(t)+" ", 1)
-	return shell(t, blocks[1][1]+blocks[2][1]+origin)
+	w.paste("export INTEGRITY_API_KEY=" + w.in.access.Keys.Worker + " INTEGRITY_BASE_URL=" + w.in.access.BaseURL)
+	said := w.paste(blocks[1][1] + blocks[2][1] + origin)
+	for _, part := range []string{"MATCH_CURRENT", "HASH_MISMATCH", "everything that was supplied and checked is valid"} {
+		if !strings.Contains(said, part) {
+			t.Errorf("want %q:\n%s", part, said)
+		}
+	}
 }

@@ -38,6 +38,8 @@ type texts struct {
 		Pages  map[string]struct{ Title, Lead, Short string } // by name, as in DeveloperPages; Short is how it is listed
 		Groups map[string]string                              // by tag of the OpenAPI documents
 		Files  map[string]string                              // what a download is for
+		// SaveAs stands before a file's name, OtherTerminal above what goes on running.
+		SaveAs, OtherTerminal string
 		// Contracts are the OpenAPI documents, by their paths.
 		Contracts map[string]string
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -231,16 +232,31 @@ func (p guidePage) Results() (list []Point) {
 	return list
 }
 
-// sample is something to copy.
-type sample struct{ Name, Text string }
+// sample is something to copy: into the terminal of the page, into another one, or into a file of its name.
+type sample struct {
+	Name, Text, Caption string
+	File                string // what it is saved as; empty elsewhere
+	Terminal            bool   // it goes on running, so it needs a terminal of its own
+}
 
-// Sample is a file of samples/ with the address of the service.
+// Sample is a file of samples/ with the address of the service. A program is saved as a file of the same name.
 func (p guidePage) Sample(name string) (sample, error) {
 	text, ok := p.guides.samples[name]
 	if !ok {
 		return sample{}, fmt.Errorf("there is no sample %s", name)
 	}
-	return sample{name, strings.TrimSpace(strings.ReplaceAll(text, "{base}", p.BaseURL))}, nil
+	shown := sample{Name: name, Text: strings.TrimSpace(strings.ReplaceAll(text, "{base}", p.BaseURL))}
+	if slices.Contains([]string{".py", ".mjs", ".ts", ".go"}, path.Ext(name)) {
+		shown.File, shown.Caption = path.Base(name), p.texts.Developers.SaveAs
+	}
+	return shown, nil
+}
+
+// Terminal is a sample that goes on running, in the directory of the page.
+func (p guidePage) Terminal(name string) (sample, error) {
+	shown, err := p.Sample(name)
+	shown.Terminal, shown.Caption = true, p.texts.Developers.OtherTerminal
+	return shown, err
 }
 
 // Code is a text to copy that is no sample.

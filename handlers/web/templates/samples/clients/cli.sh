@@ -1,2 +1,2 @@
 integrity register document.txt --company "$INTEGRITY_COMPANY" \
-  --source quick-start --document command --version 1
+  --source quick-start --document "command-$(date +%s)-$$" --version 1

@@ -1,4 +1,5 @@
 mkdir -p files && cp document.txt files/
 integrity manifest create files -o manifest.json
-integrity register manifest.json --company "$INTEGRITY_COMPANY" --source archive --document files --version 1
+integrity register manifest.json --company "$INTEGRITY_COMPANY" \
+  --source archive --document "files-$(date +%s)-$$" --version 1
 integrity manifest verify files manifest.json

@@ -1,4 +1,4 @@
-curl -sS "$INTEGRITY_BASE_URL/api/v1/integrity/reservations" \
+curl -sS --fail-with-body "$INTEGRITY_BASE_URL/api/v1/integrity/reservations" \
   -H "Authorization: Bearer $INTEGRITY_API_KEY" \
   -H "Content-Type: application/json" \
   -d '{

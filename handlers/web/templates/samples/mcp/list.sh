@@ -1,4 +1,4 @@
-curl -sS "$INTEGRITY_BASE_URL/api/v1/integrity/mcp" \
+curl -sS --fail-with-body "$INTEGRITY_BASE_URL/api/v1/integrity/mcp" \
   -H "Authorization: Bearer $INTEGRITY_API_KEY" \
   -H "Content-Type: application/json" \
   -H "Accept: application/json, text/event-stream" \

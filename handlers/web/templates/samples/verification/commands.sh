@@ -1,2 +1,2 @@
-python3 verify_integrity.py evidence.json trusted-keys.json document.pdf
-integrity verify evidence.json trusted-keys.json document.pdf
+python3 verify_integrity.py evidence.json trusted-keys.json document.txt
+integrity verify evidence.json trusted-keys.json document.txt

@@ -1,6 +1,7 @@
-integrity verify --require-timestamp evidence.json trusted-keys.json document.pdf
-python3 verify_integrity.py --require-timestamp evidence.json trusted-keys.json document.pdf
-
-jq -j '.timestamps[0].checkpoint' evidence.json > note
-jq -r '.timestamps[0].tokens[0].token' evidence.json | base64 -d > token
-openssl ts -verify -data note -token_in -in token -CAfile root.pem
+curl -sS --fail-with-body -o stamped.json \
+  -H "Authorization: Bearer $INTEGRITY_API_KEY" \
+  "$INTEGRITY_BASE_URL/api/v1/integrity/records/$PUBLIC_ID/evidence?timestamps=true"
+curl -sS --fail-with-body -o trusted-keys.json \
+  "$INTEGRITY_BASE_URL/.well-known/integrity-trusted-keys.json"
+integrity verify --require-timestamp stamped.json trusted-keys.json document.txt
+python3 verify_integrity.py --require-timestamp stamped.json trusted-keys.json document.txt

@@ -1,0 +1,725 @@
+"""Client of Integrity Ledger for origin systems: asynchronous, one file.
+
+    async with IntegrityClient("https://ledger.example", api_key) as client:
+        declaration = final_bytes_declaration(
+            Path("invoice.pdf"), company_reference="c-7f3a91", source="erp", document_reference="d-1",
+            version=1, mime_type="application/pdf", generated_at=datetime.now(timezone.utc),
+        )
+        ...  # save the declaration with the file, in one transaction of your own
+        try:
+            record = await client.register(declaration)
+        except Unanswered:
+            record = await reconcile_pending(client, declaration)  # later, as often as it takes
+
+The file stays where it is: its hash, size, media type and times are sent, nothing
+else. HTTPS only, but for http to this computer itself; no redirects are followed,
+no proxy or other setting of the environment is read, every request ends within a
+bounded time. Nothing is ever sent twice unless you ask for it: repeat after a
+Refused whose retryable is true, when its retry_after seconds have passed, and
+reconcile after an Unanswered whose outcome_unknown is true.
+
+Lists come as pages of the API: dictionaries with the members that its contract
+names. A method that ends in _page asks for one; the one without walks all of them.
+
+    async for page in client.changes("c-7f3a91", after=cursor):
+        ...  # store page["events"] and page["nextCursor"] in one transaction
+
+A registration says that your organization declared this hash and that the service
+received it at receivedAt by its own clock. It is neither a review nor an approval,
+and no independent timestamp.
+
+Needs Python 3.11 and the package httpx. Keep the API key on servers, and out of
+source code, logs, addresses and documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import json
+import re
+import ssl
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+try:
+    import httpx
+except ImportError as missing:
+    raise ImportError(f"integrity_client needs the package httpx ({missing}); install it, for example with python3 -m pip install httpx") from missing
+
+__all__ = ["IntegrityClient", "IntegrityError", "Refused", "Unanswered", "final_bytes_declaration", "reconcile_pending"]
+
+_INTEGRITY: Final = "/api/v1/integrity"
+_ORGANIZATION: Final = "/api/v1/organization"
+_MAX_ANSWER: Final = 8 << 20
+_LONG_POLL: Final = 25  # seconds that the service holds an empty page of changes open at most
+_PAUSE: Final = 5.0  # seconds after an empty page that came at once
+_SESSION: Final = 10.0  # seconds after a write
+_IDENTITY: Final = ("companyReference", "source", "documentReference", "version")
+_DECLARATION: Final = frozenset({*_IDENTITY, "previousVersion", "sha256", "sizeBytes", "mimeType", "generatedAt", "reservationId"})
+
+
+class IntegrityError(Exception):
+    """What went wrong with a request.
+
+    outcome_unknown is true of a write that may have happened all the same: look it up
+    and send the exact same one again; what was done already is a replay.
+    """
+
+    outcome_unknown = False
+
+
+class Refused(IntegrityError):
+    """The service said no, and changed nothing.
+
+    401, 403, 404, 409 and 422 need a correction, not a repetition. retryable is
+    true of 408 and 429, after retry_after seconds, but not of a limit that does not pass with
+    time (COMPANY_LIMIT, WEBHOOK_LIMIT, UNFINALIZED_IDENTITY_LIMIT).
+    """
+
+    def __init__(self, status: int, error: Mapping[str, Any], retry_after: int | None, request_id: str | None) -> None:
+        self.status = status
+        self.code = str(error.get("code"))  # stable: see {base_url}/errors/<code in kebab case>
+        self.detail = str(error.get("detail"))
+        self.fields: list[dict[str, str]] = list(error.get("errors") or [])  # each {pointer, code, message}
+        self.existing: dict[str, str] | None = error.get("existing")  # of VERSION_CONFLICT: publicId and receivedAt of the accepted version
+        self.retryable = error.get("retryable") is True
+        self.retry_after = retry_after
+        self.request_id = request_id
+        fields = "".join(f"; {f.get('pointer')}: {f.get('message')}" for f in self.fields)
+        super().__init__(f"{status} {self.code}: {self.detail}{fields}")
+
+
+class Unanswered(IntegrityError):
+    """There was no usable answer: no connection, no time left, 5xx or a redirect.
+
+    A write may have happened or not, where outcome_unknown is true: see
+    reconcile_pending. It says nothing about any document.
+    """
+
+    def __init__(self, message: str, retry_after: int | None = None, outcome_unknown: bool = False) -> None:
+        self.retry_after, self.outcome_unknown = retry_after, outcome_unknown
+        super().__init__(message)
+
+
+class IntegrityClient:
+    """Speaks to one service with one API key; for concurrent use in one event loop.
+
+    base_url is the origin, without /api/v1. Without an api_key only compare,
+    compare_bytes and receipt work, which never send it. timeout bounds a whole request,
+    in seconds. ssl_context is for a private authority; it must verify certificates.
+
+    A lookup shows everything that was committed before it. Within ten seconds of a
+    write of the same client a read replica of the service may answer, which then has
+    at least what the client has written.
+    """
+
+    def __init__(self, base_url: str, api_key: str | None = None, *, timeout: float = 30.0, ssl_context: ssl.SSLContext | None = None) -> None:
+        if api_key is not None and re.fullmatch("[!-~]+", api_key) is None:
+            raise ValueError("api_key must be the text of a key, without spaces or line breaks")
+        if not 0 < timeout <= 300:
+            raise ValueError("timeout must be more than 0 and at most 300 seconds")
+        if ssl_context is not None and (ssl_context.verify_mode != ssl.CERT_REQUIRED or not ssl_context.check_hostname):
+            raise ValueError("ssl_context must be one that verifies certificates and names")
+        self._key, self._timeout = api_key, timeout
+        self._written, self._session_end = 0, 0.0  # the highest Integrity-Sequence of a write, and until when it is named
+        self._http = httpx.AsyncClient(
+            base_url=_origin(base_url), headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+            timeout=timeout, verify=ssl_context or ssl.create_default_context(), follow_redirects=False, trust_env=False,
+        )
+
+    async def __aenter__(self) -> IntegrityClient:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def create_company(self, reference: str) -> dict[str, Any]:
+        """Creates a company: a partition of yours, under an opaque reference, never a name.
+
+        The same reference again gives the same company, with "replayed": true. Creating
+        grants nothing, not even to this key. Needs integrity:admin.
+        """
+        return await self._data("POST", _INTEGRITY + "/companies", {"reference": reference})
+
+    async def companies_page(self, *, all: bool = False, status: str | None = None, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the companies granted to the key; with all, which needs integrity:admin, those of the organization.
+
+        status is active or closed.
+        """
+        return await self._data("GET", _INTEGRITY + "/companies", query={"all": all or None, "status": status, "limit": limit, "after": after})
+
+    async def companies(self, *, all: bool = False, status: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of companies_page, to the end."""
+        async for page in _pages(lambda after: self.companies_page(all=all, status=status, limit=limit, after=after)):
+            yield page
+
+    async def set_company_status(self, company_id: str, status: str) -> dict[str, Any]:
+        """Makes a company closed, or active again. Needs integrity:admin.
+
+        A closed one takes no new reservation or registration (Refused with code
+        COMPANY_CLOSED); everything else of it goes on, replays too.
+        """
+        return await self._data("PATCH", f"{_INTEGRITY}/companies/{_segment(company_id)}", {"status": status})
+
+    async def company_access_page(self, company_id: str, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the keys that may use a company, and of those that no longer may. Needs integrity:admin."""
+        return await self._data("GET", f"{_INTEGRITY}/companies/{_segment(company_id)}/access", query={"limit": limit, "after": after})
+
+    async def company_access(self, company_id: str, *, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of company_access_page, to the end."""
+        async for page in _pages(lambda after: self.company_access_page(company_id, limit=limit, after=after)):
+            yield page
+
+    async def company_webhooks_page(self, company_id: str, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the destinations that hear of a company, and of those that no longer do. Needs integrity:admin."""
+        return await self._data("GET", f"{_INTEGRITY}/companies/{_segment(company_id)}/webhooks", query={"limit": limit, "after": after})
+
+    async def company_webhooks(self, company_id: str, *, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of company_webhooks_page, to the end."""
+        async for page in _pages(lambda after: self.company_webhooks_page(company_id, limit=limit, after=after)):
+            yield page
+
+    async def grant_key(self, company_id: str, key_id: str, enabled: bool = True) -> dict[str, Any]:
+        """Lets a key use a company, or no longer. Needs integrity:admin."""
+        return await self._data("POST", f"{_INTEGRITY}/companies/{_segment(company_id)}/access", {"keyId": key_id, "enabled": enabled})
+
+    async def grant_webhook(self, company_id: str, webhook_id: str, enabled: bool = True) -> dict[str, Any]:
+        """Lets a webhook destination get a company's events, or no longer. Needs integrity:admin."""
+        return await self._data("POST", f"{_INTEGRITY}/companies/{_segment(company_id)}/webhooks", {"webhookId": webhook_id, "enabled": enabled})
+
+    async def create_webhook(self, url: str, *, description: str | None = None, types: Sequence[str] | None = None) -> dict[str, Any]:
+        """Makes a destination, another one with each call; its "secret" is in this answer only.
+
+        It hears of no company until grant_webhook. types are integrity.registered,
+        integrity.superseded and integrity.revoked; all where they are not given. Everything
+        about destinations needs integrity:admin.
+        """
+        of = {"url": url, "description": description, "types": None if types is None else list(types)}
+        return await self._data("POST", _INTEGRITY + "/webhooks", _given(of))
+
+    async def webhooks(self) -> dict[str, Any]:
+        """All destinations, the oldest first."""
+        return await self._data("GET", _INTEGRITY + "/webhooks")
+
+    async def webhook(self, webhook_id: str) -> dict[str, Any]:
+        """One destination."""
+        return await self._data("GET", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}")
+
+    async def update_webhook(
+        self, webhook_id: str, *, url: str | None = None, description: str | None = None, types: Sequence[str] | None = None, enabled: bool | None = None,
+    ) -> dict[str, Any]:
+        """Changes a destination. Enabling one that was disabled says that it works again."""
+        change = {"url": url, "description": description, "types": None if types is None else list(types), "enabled": enabled}
+        return await self._data("PATCH", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}", _given(change))
+
+    async def delete_webhook(self, webhook_id: str) -> dict[str, Any]:
+        """Deletes a destination with its authorizations; what is queued for it is not sent."""
+        return await self._data("DELETE", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}")
+
+    async def rotate_webhook_secret(self, webhook_id: str, *, overlap_seconds: int | None = None) -> dict[str, Any]:
+        """Gives a destination another "secret", in this answer only; both sign for the overlap, a day where it is not given."""
+        return await self._data("POST", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/secret/rotate", _given({"overlapSeconds": overlap_seconds}))
+
+    async def test_webhook(self, webhook_id: str) -> dict[str, Any]:
+        """Queues a delivery that stands for no record; deliveries shows what became of it."""
+        return await self._data("POST", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/test", {})
+
+    async def deliveries_page(self, webhook_id: str, *, status: str | None = None, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of a destination's deliveries, the newest first.
+
+        status is pending, delivered, exhausted, suppressed or cancelled.
+        """
+        query = {"status": status, "limit": limit, "after": after}
+        return await self._data("GET", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/deliveries", query=query)
+
+    async def deliveries(self, webhook_id: str, *, status: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of deliveries_page, to the end."""
+        async for page in _pages(lambda after: self.deliveries_page(webhook_id, status=status, limit=limit, after=after)):
+            yield page
+
+    async def redeliver(self, delivery_id: str) -> dict[str, Any]:
+        """Begins the attempts of a delivery again, at once."""
+        return await self._data("POST", f"{_INTEGRITY}/webhooks/deliveries/{_segment(delivery_id)}/redeliver", {})
+
+    async def replay_webhook(
+        self, webhook_id: str, from_sequence: int, *, dry_run: bool, to_sequence: int | None = None, company_reference: str | None = None,
+    ) -> dict[str, Any]:
+        """Queues what a destination has missed, or with dry_run counts it; the same again queues nothing twice.
+
+        Where nextSequence is set, there are more than 10,000: go on from there.
+        """
+        of = {"fromSequence": from_sequence, "toSequence": to_sequence, "companyReference": company_reference, "dryRun": dry_run}
+        return await self._data("POST", f"{_INTEGRITY}/webhooks/{_segment(webhook_id)}/replay", _given(of))
+
+    async def reserve(self, company_reference: str, source: str, document_reference: str, version: int) -> dict[str, Any]:
+        """Reserves the verification link of a version, before its bytes are final.
+
+        Where this fails, emit the document without the link: emission never depends on
+        the service. A reservation is no evidence. Needs integrity:write.
+        """
+        return await self._data("POST", _INTEGRITY + "/reservations", dict(zip(_IDENTITY, (company_reference, source, document_reference, version))))
+
+    async def reservations_page(
+        self, company_reference: str, *, status: str | None = None, limit: int | None = None, after: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of a company's versions that were reserved and are not registered, the earliest to expire first.
+
+        status is pending, expired or released. A page may be empty although hasMore is
+        true. Needs integrity:read.
+        """
+        query = {"companyReference": company_reference, "status": status, "limit": limit, "after": after}
+        return await self._data("GET", _INTEGRITY + "/reservations", query=query)
+
+    async def reservations(self, company_reference: str, *, status: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of reservations_page, to the end."""
+        async for page in _pages(lambda after: self.reservations_page(company_reference, status=status, limit=limit, after=after)):
+            yield page
+
+    async def release_reservation(self, public_id: str) -> dict[str, Any]:
+        """Gives the place of a pending reservation back; its link stays, and reserving again renews it. Needs integrity:write."""
+        return await self._data("DELETE", f"{_INTEGRITY}/reservations/{_segment(public_id)}")
+
+    async def register(self, declaration: Mapping[str, Any]) -> dict[str, Any]:
+        """Registers a version; the same declaration again is a replay and consumes nothing.
+
+        After Unanswered, keep the declaration and call reconcile_pending. Needs
+        integrity:write.
+        """
+        return await self._data("POST", _INTEGRITY + "/records", _checked(declaration))
+
+    async def register_batch(self, declarations: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Registers 1 to 500 versions in one request, each decided as if sent alone.
+
+        The results are in the order of the declarations: each has status and either data,
+        as register answers, or error, with retryAfter where time helps: look at every one.
+        Needs integrity:write.
+        """
+        body = {"declarations": [_checked(declaration) for declaration in declarations]}
+        results = (await self._data("POST", _INTEGRITY + "/records/batch", body)).get("results")
+        if not isinstance(results, list) or len(results) != len(declarations):
+            raise Unanswered("the answer has not one result for each declaration", outcome_unknown=True)
+        return results
+
+    async def lookup(self, company_reference: str, source: str, document_reference: str, version: int) -> dict[str, Any]:
+        """The record of a version; Refused with code RECORD_NOT_FOUND where the version has no record. Needs integrity:read."""
+        return await self._data("GET", _INTEGRITY + "/lookup", query=dict(zip(_IDENTITY, (company_reference, source, document_reference, version))))
+
+    async def record(self, public_id: str) -> dict[str, Any]:
+        """The record of a link. Needs integrity:read."""
+        return await self._data("GET", f"{_INTEGRITY}/records/{_segment(public_id)}")
+
+    async def records_page(
+        self, *, sha256: str | None = None, company_reference: str | None = None, source: str | None = None, document_reference: str | None = None,
+        status: str | None = None, received_from: datetime | None = None, received_to: datetime | None = None,
+        limit: int | None = None, after: str | None = None,
+    ) -> dict[str, Any]:
+        """A page of records, the newest first, in the companies granted to the key. Needs integrity:read.
+
+        Either those of a sha256, or those of a company, which the others narrow down: status
+        is current, superseded or revoked; the times, with time zones, are of receivedAt: from
+        the one on, and before the other. A page may be empty although hasMore is true.
+        """
+        return await self._data("GET", _INTEGRITY + "/records", query={
+            "sha256": sha256, "companyReference": company_reference, "source": source, "documentReference": document_reference, "status": status,
+            "receivedFrom": _moment("received_from", received_from), "receivedTo": _moment("received_to", received_to), "limit": limit, "after": after,
+        })
+
+    async def records(
+        self, *, sha256: str | None = None, company_reference: str | None = None, source: str | None = None, document_reference: str | None = None,
+        status: str | None = None, received_from: datetime | None = None, received_to: datetime | None = None, limit: int | None = None,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of records_page, to the end."""
+        async for page in _pages(lambda after: self.records_page(
+            sha256=sha256, company_reference=company_reference, source=source, document_reference=document_reference, status=status,
+            received_from=received_from, received_to=received_to, limit=limit, after=after,
+        )):
+            yield page
+
+    async def evidence(self, public_id: str, *, at: datetime | int | None = None, timestamps: bool = False) -> bytes:
+        """The signed evidence of a record, as bytes to be saved as they are. Needs integrity:read.
+
+        With at, a time with a time zone that is at least a minute past or the sequence of an event, it holds the
+        state as of then in the place of an observation: history, never the present state.
+        With timestamps it holds what timestamp authorities (RFC 3161) signed over checkpoints
+        of the transparency log that hold the record, as soon as there is any.
+        """
+        moment = _moment("at", at) if isinstance(at, datetime) else at
+        query = {"at": moment, "timestamps": timestamps or None}
+        return await self._signed(f"{_INTEGRITY}/records/{_segment(public_id)}/evidence", query=query)
+
+    async def revoke(self, public_id: str, reason: str = "") -> dict[str, Any]:
+        """Revokes a record for good; again, it is "replayed": true and the first reason stays.
+
+        The reason, at most 500 characters, is kept for the organization's history only.
+        Needs integrity:revoke.
+        """
+        return await self._data("POST", f"{_INTEGRITY}/records/{_segment(public_id)}/revoke", {"reason": reason})
+
+    async def changes_page(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, wait: int | None = None) -> dict[str, Any]:
+        """A page of a company's changes after a sequence: events, nextCursor, hasMore, and epoch.
+
+        With wait, 1 to 25 seconds, an empty page is held open until something happens. Give
+        back the epoch of the page that after came from: where the service was restored from
+        a backup meanwhile it refuses with CURSOR_AHEAD. It may have lost events that you
+        hold, so read again from 0 and deduplicate by id. Needs integrity:read.
+        """
+        query = {"companyReference": company_reference, "after": after, "epoch": epoch, "limit": limit, "wait": wait}
+        _, answer = await self._ask("GET", _INTEGRITY + "/changes", query=query, newest=True, held=wait or 0)
+        page = dict(answer["data"])
+        meta, cursor = answer.get("meta"), page.get("nextCursor")
+        if not isinstance(cursor, int) or not isinstance(page.get("events"), list) or page.get("hasMore") and cursor <= after:
+            raise Unanswered("the cursor does not move, or the answer is not of this service")
+        self._written = max(self._written, cursor)
+        return {**page, "epoch": meta.get("epoch") if isinstance(meta, dict) else None}
+
+    async def changes(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, follow: bool = False) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of changes_page, to the end, or with follow for ever, waiting for changes.
+
+        Store the events of a page, its nextCursor and its epoch in one transaction before you
+        take the next, and deduplicate by id. After an error go on from the cursor and the
+        epoch that you stored.
+        """
+        wait: int | None = None
+        while True:
+            asked = time.monotonic()
+            page = await self.changes_page(company_reference, after, epoch=epoch, limit=limit, wait=wait)
+            yield page
+            after, epoch = page["nextCursor"], page["epoch"]
+            if not page["hasMore"] and not follow:
+                return
+            if wait is not None and not page["events"] and time.monotonic() - asked < 1:
+                await asyncio.sleep(_PAUSE)  # a service with too many waiting readers answers at once
+            wait = None if page["hasMore"] else _LONG_POLL
+
+    async def usage(self) -> dict[str, Any]:
+        """The organization's month, with what each company of the key has contributed. Needs integrity:read."""
+        return await self._data("GET", _INTEGRITY + "/usage")
+
+    async def usage_entries_page(self, *, period: str | None = None, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of what a month ("2026-11"; absent: this one) was charged with. Needs integrity:read."""
+        return await self._data("GET", _INTEGRITY + "/usage/entries", query={"period": period, "limit": limit, "after": after})
+
+    async def usage_entries(self, *, period: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of usage_entries_page, to the end. All are of the first one's throughSequence."""
+        first = await self.usage_entries_page(period=period, limit=limit)
+        yield first
+        if first["hasMore"]:
+            async for page in _pages(lambda after: self.usage_entries_page(period=first["period"], limit=limit, after=after), first["nextCursor"]):
+                yield page
+
+    async def organization(self) -> dict[str, Any]:
+        """The organization of the key, with what is left of its month. Any key may ask."""
+        return await self._data("GET", _ORGANIZATION)
+
+    async def api_keys_page(self, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the organization's keys, the oldest first, ended ones included, never with their texts.
+
+        This and everything else about keys and members needs organization:admin.
+        """
+        return await self._data("GET", _ORGANIZATION + "/keys", query={"limit": limit, "after": after})
+
+    async def api_keys(self, *, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of api_keys_page, to the end."""
+        async for page in _pages(lambda after: self.api_keys_page(limit=limit, after=after)):
+            yield page
+
+    async def api_key(self, key_id: str) -> dict[str, Any]:
+        """One key, with the companies that it may use."""
+        return await self._data("GET", f"{_ORGANIZATION}/keys/{_segment(key_id)}")
+
+    async def create_api_key(
+        self, name: str, scopes: Sequence[str], *, expires_at: datetime | None = None, source: str | None = None, networks: Sequence[str] = (),
+        max_version_step: int | None = None, companies: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Makes a key of this key's member, another one with each call; its text, "key", is in this answer only.
+
+        companies are references. No key gives more than it has, nor a longer life; without
+        expires_at it is a year.
+        """
+        return await self._data("POST", _ORGANIZATION + "/keys", {
+            "name": name, "scopes": list(scopes), "expiresAt": _moment("expires_at", expires_at), "source": source, "networks": list(networks),
+            "maxVersionStep": max_version_step, "companies": list(companies),
+        })
+
+    async def update_api_key(self, key_id: str, *, name: str | None = None, expires_at: datetime | None = None) -> dict[str, Any]:
+        """Gives a key another name, or an earlier end."""
+        change = {"name": name, "expiresAt": _moment("expires_at", expires_at)}
+        return await self._data("PATCH", f"{_ORGANIZATION}/keys/{_segment(key_id)}", _given(change))
+
+    async def rotate_api_key(
+        self, key_id: str, *, overlap_seconds: int | None = None, copy_grants: bool = False, expires_at: datetime | None = None,
+    ) -> dict[str, Any]:
+        """Makes a successor with the same member, scopes and limits; its text, "key", is in this answer only.
+
+        The former key goes on working for overlap_seconds, a day where it is not given.
+        """
+        rotation = {"overlapSeconds": overlap_seconds, "copyGrants": copy_grants, "expiresAt": _moment("expires_at", expires_at)}
+        return await self._data("POST", f"{_ORGANIZATION}/keys/{_segment(key_id)}/rotate", _given(rotation))
+
+    async def revoke_api_key(self, key_id: str) -> dict[str, Any]:
+        """Ends a key for good."""
+        return await self._data("DELETE", f"{_ORGANIZATION}/keys/{_segment(key_id)}")
+
+    async def members_page(self, *, limit: int | None = None, after: str | None = None) -> dict[str, Any]:
+        """A page of the organization's members, the oldest first, ended memberships included."""
+        return await self._data("GET", _ORGANIZATION + "/members", query={"limit": limit, "after": after})
+
+    async def members(self, *, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of members_page, to the end."""
+        async for page in _pages(lambda after: self.members_page(limit=limit, after=after)):
+            yield page
+
+    async def invite_member(self, email: str, role: str) -> dict[str, Any]:
+        """Invites an address; again, it makes another link, and the former one works no more.
+
+        invitationUrls is the link where the service does not mail it, in this answer only.
+        """
+        return await self._data("POST", _ORGANIZATION + "/members", {"email": email, "role": role})
+
+    async def update_member(self, member_id: str, *, role: str | None = None, status: str | None = None) -> dict[str, Any]:
+        """Gives a member another role, or makes the status disabled or active."""
+        return await self._data("PATCH", f"{_ORGANIZATION}/members/{_segment(member_id)}", _given({"role": role, "status": status}))
+
+    async def end_member(self, member_id: str) -> dict[str, Any]:
+        """Ends a membership for good, or withdraws an invitation."""
+        return await self._data("DELETE", f"{_ORGANIZATION}/members/{_segment(member_id)}")
+
+    async def compare(self, public_id: str, sha256: str | None = None) -> dict[str, Any]:
+        """How a hash relates to a record, asked publicly: no key is sent.
+
+        result is one of the specification's results; accept a file only where verified is
+        true. Refused with code RECORD_NOT_FOUND is an unknown link; every other error means
+        that it could not be checked, which is not a mismatch.
+        """
+        path = f"/api/public/integrity/{_segment(public_id)}"
+        data = await self._data("GET", path, query={"sha256": sha256}, public=True)
+        verified = data.get("verified")
+        if data.get("publicId") != public_id or not isinstance(verified, bool) or verified and data.get("result") != "MATCH_CURRENT":
+            raise Unanswered("the answer is not about this record")
+        return data
+
+    async def compare_bytes(self, public_id: str, content: bytes | Path) -> dict[str, Any]:
+        """compare with the bytes of a copy, which are hashed here."""
+        return await self.compare(public_id, _hash(content)[0])
+
+    async def receipt(self, public_id: str) -> bytes:
+        """The public receipt of a record, as bytes to be saved as they are: no key is sent."""
+        return await self._signed(f"/api/public/integrity/{_segment(public_id)}/receipt", public=True)
+
+    async def _data(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None, public: bool = False,
+    ) -> dict[str, Any]:
+        data: dict[str, Any] = (await self._ask(method, path, body, query, public=public))[1]["data"]
+        return data
+
+    async def _signed(self, path: str, query: Mapping[str, Any] | None = None, public: bool = False) -> bytes:
+        return (await self._ask("GET", path, query=query, public=public, member="payload", kind=str))[0]
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None, *,
+        public: bool = False, newest: bool = False, held: float = 0, member: str = "data", kind: type = dict,
+    ) -> tuple[bytes, dict[str, Any]]:
+        """One request: the bytes of a success and its object, whose member is of that kind.
+
+        public: no key is sent. newest: everything that was committed is to be in the answer.
+        held: seconds that the service may hold the request open.
+        """
+        try:
+            answer = await self._send(method, path, body, query, public, newest, held)
+            if not isinstance((value := _object(answer)).get(member), kind):
+                raise Unanswered("the answer is not of this service")
+            return answer, value
+        except Unanswered as error:
+            # A connection that was never made has sent nothing.
+            error.outcome_unknown = method != "GET" and not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
+            raise
+
+    async def _send(
+        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any] | None, public: bool, newest: bool, held: float,
+    ) -> bytes:
+        content, headers = None, {}
+        if not public:
+            if self._key is None:
+                raise ValueError("api_key must be given: only public questions can be asked without one")
+            headers["Authorization"] = f"Bearer {self._key}"
+            if method == "GET" and not newest and time.monotonic() < self._session_end:
+                headers["Integrity-Read-After"] = str(self._written)
+        if body is not None:
+            content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
+            headers["Content-Type"] = "application/json"
+        params = {name: "true" if value is True else str(value) for name, value in (query or {}).items() if value is not None}
+        time_left = self._timeout + held
+        request = self._http.build_request(method, path, content=content, headers=headers, params=params, timeout=time_left)
+        try:
+            # A task of its own: httpx cancels within its task too, which would confuse a deadline there.
+            response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request)), time_left)
+        except (httpx.HTTPError, OSError, TimeoutError) as error:  # OSError: that of a certificate, among others
+            raise Unanswered(f"no answer: {type(error).__name__} {error}".rstrip()) from error
+        wait = response.headers.get("Retry-After", "")
+        retry_after = int(wait) if re.fullmatch("[0-9]{1,9}", wait) else None
+        if response.status_code in (200, 201, 202):
+            if re.fullmatch("[0-9]{1,16}", sequence := response.headers.get("Integrity-Sequence", "")):
+                self._written, self._session_end = max(self._written, int(sequence)), time.monotonic() + _SESSION
+            return answer
+        if not 400 <= response.status_code < 500:
+            raise Unanswered(f"status {response.status_code}", retry_after)
+        envelope = _object(answer)
+        refusal, meta = envelope.get("error"), envelope.get("meta")
+        if not isinstance(refusal, dict):
+            raise Unanswered(f"status {response.status_code}, and the answer is not of this service")
+        raise Refused(response.status_code, refusal, retry_after, meta.get("requestId") if isinstance(meta, dict) else None)
+
+    async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        response = await self._http.send(request, stream=True)
+        try:
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise Unanswered("the answer is compressed, which was not asked for")  # a little can unpack to any length
+            answer = bytearray()
+            async for block in response.aiter_raw():
+                answer += block
+                if len(answer) > _MAX_ANSWER:
+                    raise Unanswered("the answer is too long to be of this service")
+            return response, bytes(answer)
+        finally:
+            await response.aclose()
+
+
+def final_bytes_declaration(
+    content: bytes | Path,
+    *,
+    company_reference: str,
+    source: str,
+    document_reference: str,
+    version: int,
+    mime_type: str,
+    generated_at: datetime,
+    previous_version: int | None = None,
+    reservation_id: str | None = None,
+) -> dict[str, Any]:
+    """Makes the declaration of a finished file from its very bytes.
+
+    Nothing may change the file afterwards. generated_at is yours to declare; it needs
+    a time zone. The result is plain JSON: save it with the file and send it as it is,
+    however often.
+    """
+    if generated_at.tzinfo is None:
+        raise ValueError("generated_at must have a time zone")
+    try:
+        generated = generated_at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        raise ValueError("generated_at: must lie in the years 1 to 9999 of UTC") from None
+    sha256, size = _hash(content)
+    declaration: dict[str, Any] = {
+        "companyReference": company_reference, "source": source, "documentReference": document_reference, "version": version,
+        "previousVersion": previous_version, "sha256": sha256, "sizeBytes": size, "mimeType": mime_type,
+        "generatedAt": generated,
+    }
+    if reservation_id is not None:
+        declaration["reservationId"] = reservation_id
+    return declaration
+
+
+async def reconcile_pending(client: IntegrityClient, declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """Settles a registration whose outcome is not known, with the exact saved declaration.
+
+    Looks the version up, so that a service that is away or a key without access is
+    told before anything is sent; then replays the declaration, which decides: a
+    version that had been registered comes back with "replayed": true and costs nothing,
+    another is registered now, and a different declaration of the same version is
+    Refused with code VERSION_CONFLICT. Never make another document or declaration
+    instead. After Unanswered, call it again later.
+    """
+    try:
+        await client.lookup(*(declaration[name] for name in _IDENTITY))
+    except Refused as error:
+        if error.code != "RECORD_NOT_FOUND":
+            raise
+    return await client.register(declaration)
+
+
+def _given(members: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _moment(name: str, at: datetime | None) -> str | None:
+    """A time as a query says it."""
+    if at is None:
+        return None
+    if at.utcoffset() is None:
+        raise ValueError(f"{name} must be a time with a time zone")
+    return at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def _hash(content: bytes | Path) -> tuple[str, int]:
+    """The SHA-256 and the size of bytes, or of a file, which is read piece by piece."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest(), len(content)
+    digest, size = hashlib.sha256(), 0
+    with content.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+            size += len(block)
+    return digest.hexdigest(), size
+
+
+def _checked(declaration: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The declaration, where it has no other members: nothing else may be sent anywhere."""
+    if unknown := sorted(set(declaration) - _DECLARATION):
+        raise ValueError(f"declaration: there is no member {unknown[0]}")
+    return declaration
+
+
+async def _pages(ask: Callable[[str | None], Awaitable[dict[str, Any]]], after: str | None = None) -> AsyncGenerator[dict[str, Any], None]:
+    """Page after page, to the end."""
+    while True:
+        page = await ask(after)
+        yield page
+        if not page.get("hasMore"):
+            return
+        after = page["nextCursor"]
+
+
+def _origin(base_url: str) -> str:
+    """Accepts https://host[:port], and http to a loopback address."""
+    parts = urlsplit(base_url)
+    host, port = parts.hostname or "", parts.port
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False  # a name
+    extra = parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc
+    if not host or extra or parts.scheme not in ("https", "http"):
+        raise ValueError("base_url must be an origin such as https://ledger.example, without /api/v1, user or query")
+    if parts.scheme == "http" and not loopback:
+        raise ValueError("base_url must be https; http is for this computer's own addresses alone")
+    name = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{name}" + (f":{port}" if port is not None else "")
+
+
+def _segment(text: str) -> str:
+    """One segment of a path, whatever the text is."""
+    if text in ("", ".", ".."):
+        raise ValueError("the id must be one of the service")
+    return quote(text, safe="")
+
+
+def _object(answer: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(answer)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise Unanswered("the answer is not of this service")
+    return value

@@ -1,0 +1,1 @@
+export ADMIN_KEY=YOUR_ADMIN_KEY

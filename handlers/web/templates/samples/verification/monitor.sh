@@ -1,2 +1,0 @@
-integrity monitor {base} --trusted-keys trusted-keys.json --state log.json --evidence evidence.json
-integrity monitor {base} --trusted-keys trusted-keys.json --state log.json --follow --json
