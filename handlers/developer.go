@@ -42,7 +42,7 @@ func (s *server) schema(r *http.Request) (any, error) {
 		return nil, err
 	}
 	resp := cacheable(r, raw)
-	if name := variable(r, "name"); name != schemas.VectorsFile && name != schemas.GeneratedAtFile {
+	if !schemas.IsVectors(variable(r, "name")) {
 		resp.contentType = schemaType
 	}
 	return resp, nil
