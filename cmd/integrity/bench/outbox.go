@@ -93,7 +93,7 @@ func fillOutbox(ctx context.Context, db *sql.DB, box *outbox.Outbox) error {
 	now := time.Now()
 	for n := range outboxDeclarations {
 		v := wire.VersionReference{
-			CompanyReference: company, Source: "outbox", DocumentReference: fmt.Sprintf("d-%d", n%outboxDocuments), Version: int32(1 + n/outboxDocuments), //nolint:gosec // it is small
+			CompanyReference: company, Source: "outbox", DocumentReference: fmt.Sprintf("d-%d", n%outboxDocuments), Version: int32(1 + n/outboxDocuments),
 		}
 		d, err := integrity.Declare(v, strings.NewReader(fmt.Sprintf("%s %d", v.DocumentReference, v.Version)), "application/pdf", now)
 		if err != nil {

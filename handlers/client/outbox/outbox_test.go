@@ -217,7 +217,7 @@ func (b *bench) wantStates(want string) {
 	b.t.Helper()
 	var got string
 	if err := b.db.QueryRowContext(b.t.Context(), `SELECT group_concat(document_reference || ' v' || version || ' ' || state, ', ')
-		FROM (SELECT * FROM integrity_outbox ORDER BY document_reference, version)`).Scan(&got); err != nil {
+		FROM (SELECT document_reference, version, state FROM integrity_outbox ORDER BY document_reference, version)`).Scan(&got); err != nil {
 		b.t.Fatal(err)
 	}
 	if got != want {
