@@ -135,6 +135,7 @@ type server struct {
 	unproven, unstamped atomic.Int64
 	guides              func() (map[string][]byte, error) // pages for developers, by path
 	downloads           []developers.Download
+	version             []string // of the service: the value of its header
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
@@ -165,6 +166,7 @@ func New(c Config) http.Handler {
 		records:   newVerifier(),
 		console:   newConsole(c),
 		downloads: must(developers.Downloads()),
+		version:   []string{must(serviceVersion())},
 	}
 	s.site = must(web.New(web.Config{Relationship: c.Relationship, Console: s.console != nil, Demo: c.Demo}))
 	for _, code := range must(ErrorCodes()) {
