@@ -26,6 +26,7 @@ const (
 	invitationPrefix = "in_" // as long as apiKeyPrefix
 	signInPrefix     = "is_" // as long as apiKeyPrefix
 	secretLength     = 43    // base62 characters of 256 bits
+	webhookLength    = 44    // base62 characters of a webhook secret: the base64 of 33 bytes, with no padding
 	checksumLength   = 6     // base62 characters of a CRC-32
 	apiKeyLength     = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
 )
@@ -90,7 +91,7 @@ func KnowsBrowser(secret LedgerSecret, text string, emailSHA256 [32]byte, now ti
 }
 
 func newSecretText(prefix string, id [16]byte) (text string, secretSHA256 [32]byte) {
-	secret := randomBase62()
+	secret := randomBase62(secretLength)
 	text = prefix + typeid.Encode(id) + "_" + secret
 	return text + checksum(text), sha256.Sum256([]byte(secret))
 }
@@ -130,12 +131,15 @@ func checksum(text string) string {
 	return string(out[:])
 }
 
-// randomBase62 draws 256 bits and writes them in secretLength characters.
-func randomBase62() string {
-	var raw [32]byte
-	rand.Read(raw[:])
-	digits := new(big.Int).SetBytes(raw[:]).Text(62) // the digits of base62
-	return strings.Repeat("0", secretLength-len(digits)) + digits
+// randomBase62 draws so many base62 characters, each of 62 with the same chance.
+func randomBase62(length int) string {
+	most := new(big.Int).Exp(big.NewInt(62), big.NewInt(int64(length)), nil)
+	drawn, err := rand.Int(rand.Reader, most)
+	if err != nil {
+		panic(err) // crypto/rand never fails
+	}
+	digits := drawn.Text(62) // the digits of base62
+	return strings.Repeat("0", length-len(digits)) + digits
 }
 
 // SecretKey seals webhook secrets and the codes of invitations at rest with AES-256-GCM (NIST SP 800-38D), the id of what
@@ -148,7 +152,7 @@ type SecretKey [32]byte
 const (
 	sealedVersion = 1
 	sealedKeyID   = 4
-	// webhookSecretPrefix is part of the secret, and of the HMAC key.
+	// webhookSecretPrefix is part of the secret.
 	webhookSecretPrefix = "whsec_"
 )
 
@@ -174,9 +178,9 @@ func NewSecretKey() (key SecretKey, text string) {
 	return key, base64.StdEncoding.EncodeToString(key[:])
 }
 
-// newSecret draws a webhook secret, whsec_ and 43 base62 characters of 256 bits, and seals it.
+// newSecret draws a webhook secret, whsec_ and webhookLength base62 characters, and seals it.
 func (k SecretKey) newSecret(id WebhookID) (secret string, sealed []byte) {
-	secret = webhookSecretPrefix + randomBase62()
+	secret = webhookSecretPrefix + randomBase62(webhookLength)
 	return secret, k.Seal(id, secret)
 }
 
@@ -227,11 +231,32 @@ func SignWebhook(at time.Time, body []byte, secrets ...string) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	header := "t=" + t
 	for _, secret := range secrets {
-		mac := hmac.New(sha256.New, []byte(secret))
-		mac.Write([]byte(t))
-		mac.Write([]byte{'.'})
-		mac.Write(body)
-		header += ",v1=" + hex.EncodeToString(mac.Sum(nil))
+		header += ",v1=" + hex.EncodeToString(webhookMAC([]byte(secret), t, body))
 	}
 	return header
+}
+
+// SignStandardWebhook is the value of the header webhook-signature of one attempt (Standard Webhooks 1.0.0): v1,<base64>,
+// one for each secret, separated by spaces. The HMAC-SHA256 is over "<id>.<unix seconds>.<body>", its key the base64
+// decoding of what follows the prefix of the secret. A secret of 43 characters, as they once were drawn, is no base64 and
+// signs nothing; the value is empty where no other is given.
+func SignStandardWebhook(id EventID, at time.Time, body []byte, secrets ...string) string {
+	var signatures []string
+	for _, secret := range secrets {
+		key, err := base64.StdEncoding.Strict().DecodeString(strings.TrimPrefix(secret, webhookSecretPrefix))
+		if err == nil {
+			mac := webhookMAC(key, id.String()+"."+strconv.FormatInt(at.Unix(), 10), body)
+			signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac))
+		}
+	}
+	return strings.Join(signatures, " ")
+}
+
+// webhookMAC is HMAC-SHA256 of "<head>.<body>".
+func webhookMAC(key []byte, head string, body []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(head))
+	mac.Write([]byte{'.'})
+	mac.Write(body)
+	return mac.Sum(nil)
 }

@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// AddressBlocked is the reason of a delivery whose receiver has an address that the service does not connect to.
+const AddressBlocked = "ADDRESS_BLOCKED"
+
+// BlockedAddressRemedy says how an operator lets webhooks go to addresses that are otherwise refused.
+const BlockedAddressRemedy = "For trying it out, serve --demo sends to http and https addresses of the service's own machine, " +
+	"and INTEGRITY_WEBHOOK_ALLOW_INSECURE=true, a setting of its operator, to every address."
+
 // Limits of webhook destinations (contract section 5).
 const (
 	MaxWebhooks           = 50 // of an organization

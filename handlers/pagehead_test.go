@@ -110,7 +110,7 @@ func TestFilesThatProgramsLookFor(t *testing.T) {
 		}
 	}
 	if icon := s.page("/favicon.ico").body; !strings.HasPrefix(string(icon), "\x00\x00\x01\x00") {
-		t.Error("the icon is none")
+		t.Error("it must be an icon")
 	}
 	text := string(s.page("/.well-known/security.txt").body)
 	for _, line := range []string{"Contact: mailto:security@example.org\n", "Contact: https://example.org/security\n", "Canonical: " + baseURL + "/.well-known/security.txt\n"} {

@@ -21,11 +21,16 @@ const (
 )
 
 // VectorsFile holds receipts and what every verifier must find in them; the test of domain/evidence writes it.
-// GeneratedAtFile holds forms of generatedAt and what is kept of them. Every file but these four is a JSON Schema.
+// GeneratedAtFile holds forms of generatedAt and what is kept of them, WebhookVectorsFile deliveries of webhooks; the test
+// of projections/queue/webhooks writes it. Every file but these five is a JSON Schema.
 const (
-	VectorsFile     = "verification-vectors.json"
-	GeneratedAtFile = "generated-at-vectors.json"
+	VectorsFile        = "verification-vectors.json"
+	GeneratedAtFile    = "generated-at-vectors.json"
+	WebhookVectorsFile = "webhook-vectors.json"
 )
+
+// IsVectors reports whether a file holds test vectors.
+func IsVectors(name string) bool { return strings.HasSuffix(name, "-vectors.json") }
 
 // base stands in the files for the address of the service.
 const base = "https://ledger.example"

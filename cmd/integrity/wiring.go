@@ -143,7 +143,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 	}
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
 	if s.webhooks, err = webhooks.New(webhooks.Config{
-		Pool: s.queue, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.cfg.Egress().Allows,
+		Pool: s.queue, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.egress().Allows,
 		Do: do, Now: s.Now, Log: s.log, Observe: s.metrics.Delivery,
 	}); err != nil {
 		return err
@@ -188,6 +188,13 @@ func (s *service) openContents(context.Context, string) error {
 	return err
 }
 
+// egress is what webhooks may be sent to; a demo, which is for one machine alone, sends them on that machine too.
+func (s *service) egress() webhooks.EgressPolicy {
+	policy := s.cfg.Egress()
+	policy.Loopback = s.asDemo
+	return policy
+}
+
 func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 	spool, err := s.cfg.SpoolDir()
 	if err != nil {
@@ -199,7 +206,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship:    map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		SecurityContact: s.cfg.SecurityContact,
-		SecretKey:       s.secretKey, MailsInvitations: s.cfg.SMTPURL != "", Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,
+		SecretKey:       s.secretKey, MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
 		OAuth: s.oauth(), Transparency: s.tree.reader,

@@ -95,12 +95,14 @@ const (
 
 // Backoff says how long to wait between attempts: 1 s, doubled up to a minute, each up to a quarter longer so that
 // clients do not come back at once.
-type Backoff struct{ failures int }
+type Backoff struct {
+	Failures int // so far
+}
 
 // Next is the wait after one more failure.
 func (b *Backoff) Next(err error) time.Duration {
-	wait := min(firstBackoff<<min(b.failures, 10), mostBackoff)
-	b.failures++
+	wait := min(firstBackoff<<min(b.Failures, 10), mostBackoff)
+	b.Failures++
 	wait += rand.N(wait / 4) //nolint:gosec // spreads load; guessing it gains nothing
 	return max(wait, RetryAfter(err))
 }

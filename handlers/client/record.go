@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -43,14 +44,24 @@ type BatchResult struct {
 // RegisterBatch declares 1 to 500 versions in one request, each decided as if sent alone; the results are in the order
 // of the declarations. An error of its own means that the request failed as a whole, and may be [Unknown].
 func (c *Client) RegisterBatch(ctx context.Context, declarations []wire.Declaration) ([]BatchResult, error) {
-	answer, err := post[wire.Batch](ctx, c, "/api/v1/integrity/records/batch", wire.BatchRequest{Declarations: declarations})
+	return c.registerBatch(ctx, wire.BatchRequest{Declarations: declarations}, len(declarations))
+}
+
+// RegisterBatchSaved is RegisterBatch with saved declarations, each sent as its bytes stand: what replays must do.
+func (c *Client) RegisterBatchSaved(ctx context.Context, declarations [][]byte) ([]BatchResult, error) {
+	body := slices.Concat([]byte(`{"declarations":[`), bytes.Join(declarations, []byte(",")), []byte("]}"))
+	return c.registerBatch(ctx, body, len(declarations))
+}
+
+func (c *Client) registerBatch(ctx context.Context, batch any, size int) ([]BatchResult, error) {
+	answer, err := post[wire.Batch](ctx, c, "/api/v1/integrity/records/batch", batch)
 	if err != nil {
 		return nil, err
 	}
-	if len(answer.Results) != len(declarations) {
-		return nil, fmt.Errorf("%d results for %d declarations: %w", len(answer.Results), len(declarations), errOther)
+	if len(answer.Results) != size {
+		return nil, fmt.Errorf("%d results for %d declarations: %w", len(answer.Results), size, errOther)
 	}
-	results := make([]BatchResult, len(declarations))
+	results := make([]BatchResult, size)
 	for i, r := range answer.Results {
 		switch {
 		case r.Error != nil:

@@ -138,6 +138,9 @@ func deliveryText(d wire.Delivery) string {
 	}
 	if d.Reason != nil {
 		fmt.Fprintf(&b, ": %s", cli.Visible(*d.Reason))
+		if *d.Reason == domain.AddressBlocked {
+			b.WriteString(". " + domain.BlockedAddressRemedy)
+		}
 	}
 	return b.String() + "\n"
 }

@@ -120,7 +120,7 @@ func (c *Config) settings() []Setting {
 		{Name: "WEBHOOK_DENY", value: parsed(&c.WebhookDeny, "addresses or networks, separated by commas", networks),
 			Help: "addresses or networks that webhooks are never sent to, besides those that are not globally reachable"},
 		{Name: "WEBHOOK_ALLOW_INSECURE", Default: "false", value: parsed(&c.WebhookInsecure, trueOrFalse, strconv.ParseBool),
-			Help: "for development: webhooks over http, and to every address"},
+			Help: "for development: webhooks over http, and to every address (demo: loopback)"},
 		{Name: "TLS_CERT", Needs: "TLS_KEY",
 			value: text(&c.TLSCert, "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY"),
 			Help:  "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},

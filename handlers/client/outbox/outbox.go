@@ -10,9 +10,19 @@
 // bytes again, which the service answers as a replay where the first attempt had arrived. No second identity is ever
 // invented. An answer is stored before evidence is asked for, and an item is done when the evidence is stored.
 //
-// What waiting may mend (408, 429, 503, no answer) waits, no shorter than Retry-After, and everything behind it waits
-// too. What needs correction (401, 403, 409, 422) stops that item alone and is reported; [Outbox.Retry] takes it up
-// again after it was mended.
+// # Order
+//
+// Declarations are sent in batches of up to 500, one request at a time. The versions of a document are registered in the
+// order in which they were added: one at most is to be sent or under way, and those behind it are queued until its
+// answer is stored. Different documents have no order among them.
+//
+// What waiting may mend (408, 429, 503, no answer) waits, no shorter than Retry-After. Where nothing of a batch was
+// decided, everything that is to be sent waits; else only the items that were not. What needs correction (401, 403, 409,
+// 422) stops that item and the later versions of its document, nothing else, and is reported: [Outbox.Retry] takes it up
+// again after it was mended, and [Outbox.Abandon] gives it up for those behind it.
+//
+// Evidence is fetched, an item a request, while no declaration is due: a limit of requests a minute serves declarations
+// first. It waits by itself, so that what keeps evidence away keeps no declaration.
 //
 // The tables are in the dialect of SQLite. One worker an outbox is enough; a second one would only send replays, which
 // consume nothing.
@@ -36,16 +46,24 @@ import (
 //go:embed outbox.sql
 var schema string
 
+//go:embed upgrade.sql
+var upgrade string
+
+//go:embed upgraded.sql
+var upgraded string
+
 // State is how far an item is.
 type State string
 
 // The states of an item. Sent means that an attempt was begun whose outcome is not known.
 const (
+	Queued     State = "queued" // behind an earlier one of its document
 	Waiting    State = "waiting"
 	Sent       State = "sent"
 	Registered State = "registered" // the answer is stored, the evidence not yet
 	Done       State = "done"
-	Stopped    State = "stopped" // needs correction
+	Stopped    State = "stopped"   // needs correction
+	Abandoned  State = "abandoned" // by [Outbox.Abandon]
 )
 
 // Item is a declaration on its way.
@@ -65,12 +83,37 @@ type Item struct {
 // Outbox is the table integrity_outbox of an origin's database.
 type Outbox struct{ db *sql.DB }
 
-// New makes the table where it is missing.
+// New makes the table where it is missing, and brings one of an earlier version of this package up to date.
 func New(ctx context.Context, db *sql.DB) (*Outbox, error) {
-	if _, err := db.ExecContext(ctx, schema); err != nil {
+	o := &Outbox{db}
+	if err := o.transact(ctx, func(tx *sql.Tx) error {
+		var earlier bool
+		err := tx.QueryRowContext(ctx, `SELECT count(*) > 0 FROM sqlite_master WHERE name = 'integrity_outbox' AND sql NOT LIKE '%''queued''%'`).Scan(&earlier)
+		script := schema
+		if earlier {
+			script = upgrade + schema + upgraded
+		}
+		if err == nil {
+			_, err = tx.ExecContext(ctx, script)
+		}
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
-	return &Outbox{db}, nil
+	return o, nil
+}
+
+// transact commits what do has done, or leaves nothing of it.
+func (o *Outbox) transact(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := o.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing once committed
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // Add puts a declaration into the outbox within the transaction that stores the final file. A version that was added
@@ -83,7 +126,10 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now ti
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO integrity_outbox (company_reference, source, document_reference, version, declaration, due_at) VALUES (?, ?, ?, ?, ?, ?)`,
+	_, err = tx.ExecContext(ctx, `INSERT INTO integrity_outbox (company_reference, source, document_reference, version, declaration, due_at, state)
+		VALUES (?1, ?2, ?3, ?4, ?5, ?6, CASE WHEN EXISTS (
+			SELECT 1 FROM integrity_outbox WHERE response IS NULL AND state IN ('waiting', 'sent', 'stopped')
+				AND company_reference = ?1 AND source = ?2 AND document_reference = ?3) THEN 'queued' ELSE 'waiting' END)`,
 		d.CompanyReference, d.Source, d.DocumentReference, d.Version, string(text), now.UnixMilli())
 	if err != nil {
 		return fmt.Errorf("outbox: add version %d of %s: %w", d.Version, d.DocumentReference, err)
@@ -107,7 +153,7 @@ func check(declaration []byte) error {
 
 const columns = `id, declaration, state, attempts, response, evidence, problem, due_at`
 
-func scan(r *sql.Row) (Item, error) {
+func scan(r interface{ Scan(...any) error }) (Item, error) {
 	var i Item
 	var declaration string
 	var response, evidence, problem sql.NullString
@@ -179,27 +225,77 @@ func (o *Outbox) Retry(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// next is the item that is due first, whether yet or later; false where none waits.
-func (o *Outbox) next(ctx context.Context) (Item, bool, error) {
-	i, err := scan(o.db.QueryRowContext(ctx, `SELECT `+columns+` FROM integrity_outbox
-		WHERE state IN ('waiting', 'sent', 'registered') ORDER BY due_at, id LIMIT 1`))
-	if errors.Is(err, sql.ErrNoRows) {
-		return i, false, nil
-	}
-	return i, err == nil, err
-}
-
-// update runs a statement that changes exactly the item, whose id is its last argument. Its error is a storeError.
-func (o *Outbox) update(ctx context.Context, i Item, statement string, values ...any) error {
-	result, err := o.db.ExecContext(ctx, statement, append(values, i.ID)...)
+// Abandon gives up the item of a version that has stopped, and lets the later versions of its document go on. It is an
+// error where the item has not stopped, or is registered already.
+func (o *Outbox) Abandon(ctx context.Context, v wire.VersionReference) error {
+	result, err := o.db.ExecContext(ctx, `UPDATE integrity_outbox SET state = 'abandoned' WHERE state = 'stopped' AND response IS NULL
+		AND company_reference = ? AND source = ? AND document_reference = ? AND version = ?`, v.CompanyReference, v.Source, v.DocumentReference, v.Version)
 	if err == nil {
 		var n int64
 		if n, err = result.RowsAffected(); err == nil && n != 1 {
-			err = errors.New("it is gone")
+			err = errors.New("only what has stopped before it was registered can be abandoned")
 		}
 	}
 	if err != nil {
-		return storeError{fmt.Errorf("outbox: version %d of %s: %w", i.Declaration.Version, i.Declaration.DocumentReference, err)}
+		return fmt.Errorf("outbox: abandon version %d of %s: %w", v.Version, v.DocumentReference, err)
 	}
 	return nil
 }
+
+// Where the items of each kind of work are: an index has each.
+const (
+	toSend   = `state IN ('waiting', 'sent')`
+	toExport = `state = 'registered'`
+)
+
+// next are the items that are due first, whether yet or later, at most so many.
+func (o *Outbox) next(ctx context.Context, where string, most int) (items []Item, err error) {
+	rows, err := o.db.QueryContext(ctx, `SELECT `+columns+` FROM integrity_outbox WHERE `+where+` ORDER BY due_at, id LIMIT ?`, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		i, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	return items, rows.Err()
+}
+
+// save stores how far items are, in one transaction. An answer that is stored already stays.
+func (o *Outbox) save(ctx context.Context, items ...Item) error {
+	err := o.transact(ctx, func(tx *sql.Tx) error {
+		statement, err := tx.PrepareContext(ctx, `UPDATE integrity_outbox SET state = CASE WHEN response IS NULL OR ?1 NOT IN ('waiting', 'sent') THEN ?1 ELSE state END,
+			attempts = ?2, due_at = ?3, response = coalesce(response, ?4), evidence = ?5, problem = ?6 WHERE id = ?7`)
+		if err != nil {
+			return err
+		}
+		defer statement.Close()
+		for _, i := range items {
+			var response []byte
+			if i.Response != nil {
+				if response, err = json.Marshal(i.Response); err != nil {
+					return err
+				}
+			}
+			result, err := statement.ExecContext(ctx, i.State, i.Attempts, i.due.UnixMilli(), text(response), text(i.Evidence), text([]byte(i.Problem)), i.ID)
+			if err != nil {
+				return err
+			}
+			if n, err := result.RowsAffected(); err != nil || n != 1 {
+				return errors.Join(err, fmt.Errorf("version %d of %s is gone", i.Declaration.Version, i.Declaration.DocumentReference))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	return nil
+}
+
+// text is a column's text; empty: NULL.
+func text(t []byte) sql.NullString { return sql.NullString{String: string(t), Valid: len(t) > 0} }

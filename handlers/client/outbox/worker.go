@@ -2,10 +2,12 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,19 +41,31 @@ type Report struct {
 	Version      wire.VersionReference
 	Registration *wire.Registration // of Answered and later
 	Err          error              // of Postponed and Halted
-	Again        time.Duration      // of Postponed: how long everything waits
+	Again        time.Duration      // of Postponed: how long the item waits
 }
 
-// Worker registers what is in an outbox, one after the other.
+// Worker registers what is in an outbox, in batches.
 type Worker struct {
 	config   Config
 	added    chan struct{}
 	finished atomic.Bool
 	sleep    func(ctx context.Context, d time.Duration, added <-chan struct{})
 
-	backoff     client.Backoff
-	pausedUntil time.Time // after what waiting may mend
+	sending, exporting lane
+	most               int                // declarations of the next batch
+	lookedUp           map[int64]struct{} // items since their last attempt
 }
+
+// lane is one of the two kinds of work, each of which waits by itself.
+type lane struct {
+	backoff client.Backoff
+	until   time.Time // it waits, after what waiting may mend
+}
+
+const (
+	maxBatch = 500 // contract section 3
+	parallel = 16  // look-ups, or evidence, at once
+)
 
 // Config of a worker. Outbox and Client are required.
 type Config struct {
@@ -72,7 +86,7 @@ func NewWorker(c Config) *Worker {
 	if c.Report == nil {
 		c.Report = func(Report) {}
 	}
-	return &Worker{config: c, added: make(chan struct{}, 1), sleep: sleep}
+	return &Worker{config: c, added: make(chan struct{}, 1), sleep: sleep, most: maxBatch, lookedUp: map[int64]struct{}{}}
 }
 
 // Wake tells that something was added; a worker that is not told looks every minute. It does not shorten the wait after
@@ -93,31 +107,66 @@ func (w *Worker) Finish() {
 const lookEvery = time.Minute
 
 // Run works until ctx ends, whose error it then returns, or the database fails. After Finish it returns nil once every
-// item is done or stopped. An item that an end of ctx interrupts is taken up where it was.
+// item is done, abandoned, or stopped or queued behind one that is. An item that an end of ctx interrupts is taken up
+// where it was.
 func (w *Worker) Run(ctx context.Context) error {
 	for {
 		finished := w.finished.Load() // before the look: what was added earlier is seen by it
-		item, waiting, err := w.config.Outbox.next(ctx)
-		now := w.config.Now()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			return fmt.Errorf("outbox: %w", err)
-		case !waiting && finished:
-			return nil
-		case !waiting:
-			w.sleep(ctx, lookEvery, w.added)
-		case w.pausedUntil.After(now):
-			w.sleep(ctx, w.pausedUntil.Sub(now), nil)
-		case item.due.After(now):
-			w.sleep(ctx, min(item.due.Sub(now), lookEvery), w.added)
-		default:
-			if err := w.handle(ctx, item); err != nil {
-				return err
+		wait := time.Duration(-1)     // nothing waits
+		worked := false
+		for _, work := range []struct {
+			*lane
+			items string
+			most  int
+			do    func(context.Context, []Item) error
+		}{{&w.sending, toSend, w.most, w.send}, {&w.exporting, toExport, parallel, w.export}} {
+			items, again, err := w.due(ctx, *work.lane, work.items, work.most)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil {
+				return fmt.Errorf("outbox: %w", err)
+			}
+			if len(items) > 0 {
+				if err := work.do(ctx, items); err != nil {
+					return err
+				}
+				worked = true
+				break
+			}
+			if again >= 0 && (wait < 0 || again < wait) {
+				wait = again
 			}
 		}
+		switch {
+		case worked:
+		case wait < 0 && finished:
+			return nil
+		case wait < 0:
+			w.sleep(ctx, lookEvery, w.added)
+		default:
+			w.sleep(ctx, min(wait, lookEvery), w.added)
+		}
 	}
+}
+
+// due are the items of a lane that can be worked on now, or else how long the first of them waits; -1: there is none.
+func (w *Worker) due(ctx context.Context, l lane, where string, most int) (items []Item, wait time.Duration, err error) {
+	if items, err = w.config.Outbox.next(ctx, where, most); err != nil || len(items) == 0 {
+		return nil, -1, err
+	}
+	now := w.config.Now()
+	if l.until.After(now) {
+		return nil, l.until.Sub(now), nil
+	}
+	later := slices.IndexFunc(items, func(i Item) bool { return i.due.After(now) })
+	if later == 0 {
+		return nil, items[0].due.Sub(now), nil
+	}
+	if later > 0 {
+		items = items[:later]
+	}
+	return items, 0, nil
 }
 
 // sleep ends early with ctx, and when added, which may be nil, says so.
@@ -129,130 +178,201 @@ func sleep(ctx context.Context, d time.Duration, added <-chan struct{}) {
 	}
 }
 
-// handle takes an item as far as it goes. Its error is the database's, or that of ctx.
-func (w *Worker) handle(ctx context.Context, i Item) error {
-	if i.State == Sent {
-		if err := w.lookUpEarlierAttempt(ctx, i); err != nil {
-			return w.fail(ctx, i, err)
-		}
-	}
-	if i.State != Registered {
-		if err := w.register(ctx, &i); err != nil {
-			return w.fail(ctx, i, err)
-		}
-	}
-	if err := w.export(ctx, i); err != nil {
-		i.State = Registered
-		return w.fail(ctx, i, err)
-	}
-	w.backoff = client.Backoff{}
-	return nil
-}
-
-// storeError is an error of the origin's own database: no attempt goes on without it.
-type storeError struct{ error }
-
-func (e storeError) Unwrap() error { return e.error }
-
 // answerError is an answer that cannot be accepted; the same question would get it again.
 type answerError struct{ error }
 
 func (e answerError) Unwrap() error { return e.error }
 
-func (w *Worker) say(kind Kind, i Item) {
-	w.config.Report(Report{Kind: kind, Version: i.Declaration.VersionReference(), Registration: i.Response})
+func (w *Worker) say(kind Kind, items ...Item) {
+	for _, i := range items {
+		w.config.Report(Report{Kind: kind, Version: i.Declaration.VersionReference(), Registration: i.Response})
+	}
 }
 
-// lookUpEarlierAttempt asks what became of an earlier attempt. Whatever it finds, the very same declaration follows: the replay
-// confirms every declared member.
-func (w *Worker) lookUpEarlierAttempt(ctx context.Context, i Item) error {
-	w.say(Ambiguous, i)
-	_, err := w.config.Client.Lookup(ctx, i.Declaration.VersionReference())
-	var refused *client.Error
-	switch {
-	case err == nil:
-		w.say(Found, i)
-	case errors.As(err, &refused) && refused.Code == domain.RecordNotFound:
-		w.say(NotFound, i)
-	default:
+// send declares items in one request and stores what became of each. Its error is the database's, or that of ctx.
+func (w *Worker) send(ctx context.Context, items []Item) error {
+	items, err := w.lookUp(ctx, items)
+	if err != nil || len(items) == 0 {
 		return err
 	}
-	return nil
-}
-
-// register sends the saved declaration once and stores the answer.
-func (w *Worker) register(ctx context.Context, i *Item) error {
-	if err := w.config.Outbox.update(ctx, *i, `UPDATE integrity_outbox SET state = 'sent', attempts = attempts + 1 WHERE id = ?`); err != nil {
+	sent, declarations := slices.Clone(items), make([][]byte, len(items))
+	for k := range sent {
+		sent[k].State, declarations[k] = Sent, items[k].saved
+		sent[k].Attempts++
+		items[k].Attempts++
+	}
+	if err := w.config.Outbox.save(ctx, sent...); err != nil {
 		return err
 	}
-	w.say(Sending, *i)
-	answer, err := w.config.Client.RegisterSaved(ctx, i.saved)
-	if err != nil {
-		return err
+	w.say(Sending, sent...)
+	results, err := w.config.Client.RegisterBatchSaved(ctx, declarations)
+	if wrong := new(client.Error); errors.As(err, &wrong) && malformed[wrong.Status] && len(items) > 1 {
+		w.most = (len(items) + 1) / 2 // one of them spoils the others: it is found by halves
+		return w.config.Outbox.save(context.WithoutCancel(ctx), items...)
 	}
-	if !strings.EqualFold(answer.SHA256, i.Declaration.SHA256) || answer.DocumentReference != i.Declaration.DocumentReference || answer.Version != i.Declaration.Version {
-		return answerError{errors.New("the service's answer is about something else than the declaration")}
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
 	}
-	i.Response = &answer
-	w.say(Answered, *i)
-	text, err := json.Marshal(answer)
-	if err != nil {
-		return storeError{err}
-	}
-	// The service has registered it: that is kept although ctx may have ended.
-	if err := w.config.Outbox.update(context.WithoutCancel(ctx), *i, `UPDATE integrity_outbox SET state = 'registered', response = ?, problem = NULL WHERE id = ?`, string(text)); err != nil {
-		return err
-	}
-	w.say(Stored, *i)
-	return nil
-}
-
-// export fetches the evidence of a registered item, verifies and stores it.
-func (w *Worker) export(ctx context.Context, i Item) error {
-	receipt, err := w.config.Client.Evidence(ctx, i.Response.PublicID)
-	if err == nil && w.config.Trusted != nil {
-		if _, wrong := client.VerifyDeclared(receipt, w.config.Trusted, i.Declaration, w.config.Now()); wrong != nil {
-			err = answerError{wrong}
+	errs := make([]error, len(items))
+	for k := range items {
+		switch {
+		case err != nil:
+			errs[k] = err
+		case results[k].Err != nil:
+			errs[k] = results[k].Err
+		default:
+			items[k].Response, errs[k] = accept(items[k], results[k].Registration)
+		}
+		if errs[k] == nil || client.Unknown(errs[k]) {
+			delete(w.lookedUp, items[k].ID)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	w.say(Exported, i)
-	if err := w.config.Outbox.update(context.WithoutCancel(ctx), i, `UPDATE integrity_outbox SET state = 'done', evidence = ?, problem = NULL WHERE id = ?`, string(receipt)); err != nil {
-		return err
-	}
-	w.say(Finished, i)
-	return nil
+	w.most = min(2*w.most, maxBatch)
+	return w.settle(ctx, &w.sending, items, errs, Registered)
 }
 
-// fail records why an attempt did not succeed: the item stops, or everything waits.
-func (w *Worker) fail(ctx context.Context, i Item, err error) error {
-	var own storeError
-	var answered answerError
-	if errors.As(err, &own) {
-		return err
+// malformed are answers to a batch as a whole, of which one declaration may be the cause.
+var malformed = map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true}
+
+// accept takes an answer that is about the declaration.
+func accept(i Item, r *wire.Registration) (*wire.Registration, error) {
+	if r.PublicID == "" || !strings.EqualFold(r.SHA256, i.Declaration.SHA256) || r.DocumentReference != i.Declaration.DocumentReference || r.Version != i.Declaration.Version {
+		return nil, answerError{errors.New("the service's answer is about something else than the declaration")}
 	}
+	return r, nil
+}
+
+// lookUp asks what became of earlier attempts whose outcome is not known, and returns the items that can be sent now:
+// none where the look-ups must wait. Whatever it finds, the very same declaration follows: the replay confirms every
+// declared member.
+func (w *Worker) lookUp(ctx context.Context, items []Item) ([]Item, error) {
+	unknown := func(i Item) bool {
+		_, looked := w.lookedUp[i.ID]
+		return i.State == Sent && !looked
+	}
+	ready := slices.DeleteFunc(slices.Clone(items), unknown)
+	for asked := range slices.Chunk(slices.DeleteFunc(items, func(i Item) bool { return !unknown(i) }), parallel) {
+		w.say(Ambiguous, asked...)
+		errs := inParallel(asked, func(_ int, i Item) error {
+			_, err := w.config.Client.Lookup(ctx, i.Declaration.VersionReference())
+			return err
+		})
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var failed []Item
+		var causes []error
+		for k, i := range asked {
+			found := NotFound
+			switch refused := new(client.Error); {
+			case errs[k] == nil:
+				found = Found
+			case errors.As(errs[k], &refused) && refused.Code == domain.RecordNotFound:
+			default:
+				failed, causes = append(failed, i), append(causes, errs[k])
+				continue
+			}
+			w.say(found, i)
+			w.lookedUp[i.ID] = struct{}{}
+			ready = append(ready, i)
+		}
+		if err := w.settle(ctx, &w.sending, failed, causes, Sent); err != nil || w.sending.until.After(w.config.Now()) {
+			return nil, err
+		}
+	}
+	return ready, nil
+}
+
+// inParallel does something for each item at once.
+func inParallel(items []Item, do func(k int, i Item) error) []error {
+	errs := make([]error, len(items))
+	var all sync.WaitGroup
+	for k, i := range items {
+		all.Go(func() { errs[k] = do(k, i) })
+	}
+	all.Wait()
+	return errs
+}
+
+// export fetches the evidence of registered items, verifies and stores it.
+func (w *Worker) export(ctx context.Context, items []Item) error {
+	errs := inParallel(items, func(k int, i Item) error {
+		receipt, err := w.config.Client.Evidence(ctx, i.Response.PublicID)
+		if err == nil && w.config.Trusted != nil {
+			if _, wrong := client.VerifyDeclared(receipt, w.config.Trusted, i.Declaration, w.config.Now()); wrong != nil {
+				err = answerError{wrong}
+			}
+		}
+		if err == nil {
+			items[k].Evidence = receipt
+		}
+		return err
+	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	r := Report{Kind: Halted, Version: i.Declaration.VersionReference(), Registration: i.Response, Err: err}
-	if client.Refused(err) || errors.As(err, &answered) {
-		if err := w.config.Outbox.update(ctx, i, `UPDATE integrity_outbox SET state = 'stopped', problem = ? WHERE id = ?`, err.Error()); err != nil {
-			return err
-		}
-		w.config.Report(r)
+	return w.settle(ctx, &w.exporting, items, errs, Done)
+}
+
+// stops is true of what needs correction.
+func stops(err error) bool {
+	return client.Refused(err) || errors.As(err, new(answerError))
+}
+
+// settle stores what became of items, each of which has an error or has come to the state to. What needs correction
+// stops. The others wait, and with them the lane where nothing was decided, or a limit of the organization is reached.
+func (w *Worker) settle(ctx context.Context, l *lane, items []Item, errs []error, to State) error {
+	if len(items) == 0 {
 		return nil
 	}
-	state := i.State
-	if state == Waiting && client.Unknown(err) {
-		state = Sent
+	decided, limited, longest := false, false, error(nil)
+	for _, err := range errs {
+		refused := new(client.Error)
+		decided = decided || err == nil || stops(err)
+		limited = limited || errors.As(err, &refused) && refused.Status == http.StatusTooManyRequests && !stops(err)
+		if client.RetryAfter(err) > client.RetryAfter(longest) {
+			longest = err
+		}
 	}
-	r.Kind, r.Again = Postponed, w.backoff.Next(err)
-	w.pausedUntil = w.config.Now().Add(r.Again)
-	if err := w.config.Outbox.update(ctx, i, `UPDATE integrity_outbox SET state = ?, due_at = ?, problem = ? WHERE id = ?`, state, w.pausedUntil.UnixMilli(), err.Error()); err != nil {
+	now := w.config.Now()
+	if decided {
+		l.backoff = client.Backoff{}
+	}
+	var pause time.Duration
+	if !decided || limited {
+		pause = l.backoff.Next(longest)
+		l.until = now.Add(pause)
+	}
+	reports := make([]Report, len(items))
+	for k := range items {
+		i, err := &items[k], errs[k]
+		r := Report{Kind: arrived[to][1], Version: i.Declaration.VersionReference(), Registration: i.Response, Err: err}
+		switch {
+		case err == nil:
+			i.State, i.Problem = to, ""
+			w.say(arrived[to][0], *i)
+		case stops(err):
+			i.State, i.Problem, r.Kind = Stopped, err.Error(), Halted
+		default:
+			if i.State == Waiting && client.Unknown(err) {
+				i.State = Sent
+			}
+			if r.Kind, r.Again = Postponed, pause; pause == 0 {
+				r.Again = (&client.Backoff{Failures: i.Attempts}).Next(err)
+			}
+			i.due, i.Problem = now.Add(r.Again), err.Error()
+		}
+		reports[k] = r
+	}
+	// What the service has decided is kept although ctx may have ended.
+	if err := w.config.Outbox.save(context.WithoutCancel(ctx), items...); err != nil {
 		return err
 	}
-	w.config.Report(r)
+	for _, r := range reports {
+		w.config.Report(r)
+	}
 	return nil
 }
+
+// arrived are the steps of an item that has come to a state: before that is stored, and after.
+var arrived = map[State][2]Kind{Registered: {Answered, Stored}, Done: {Exported, Finished}}

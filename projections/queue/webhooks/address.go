@@ -15,6 +15,7 @@ const maxWebhookURL = 2048
 type EgressPolicy struct {
 	Deny     []netip.Prefix // besides what is not globally reachable
 	Insecure bool           // for development: http, and every address
+	Loopback bool           // for a demo: addresses of this machine too, also over http
 }
 
 // CheckURL refuses a URL that cannot be a destination. It must be https with a host, have at most 2048 characters, no
@@ -23,8 +24,7 @@ type EgressPolicy struct {
 func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	const rule = "must be an absolute https URL of at most 2048 characters with a host, without user, password and fragment"
 	u, err := url.Parse(text)
-	secure := err == nil && (u.Scheme == "https" || u.Scheme == "http" && p.Insecure)
-	if !secure || len(text) > maxWebhookURL || u.Host == "" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || len(text) > maxWebhookURL || u.Host == "" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
 		strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
 		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule}})
 	}
@@ -38,9 +38,13 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	literal := err == nil
 	numeric := !literal && looksNumeric(host)
 	local := host == "localhost" || strings.HasSuffix(host, ".localhost")
-	if !p.Insecure && (literal && !p.Allows(address) || numeric || local) {
+	here := p.Loopback && (local || literal && address.Unmap().IsLoopback())
+	if u.Scheme == "http" && !p.Insecure && !here {
+		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule + ". " + domain.BlockedAddressRemedy}})
+	}
+	if !p.Insecure && (literal && !p.Allows(address) || numeric || local && !here) {
 		return &domain.Error{
-			Code: domain.WebhookURLBlocked, Message: "The address is not globally reachable, or the operator does not allow it; use the public address of the receiver.",
+			Code: domain.WebhookURLBlocked, Message: "The address is not globally reachable, or the operator does not allow it; use the public address of the receiver. " + domain.BlockedAddressRemedy,
 			Fields: []domain.FieldError{{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"}},
 		}
 	}
@@ -65,6 +69,9 @@ func (p EgressPolicy) Allows(a netip.Addr) bool {
 		if prefix.Contains(a) {
 			return false
 		}
+	}
+	if p.Loopback && a.IsLoopback() {
+		return true
 	}
 	if embedded, ok := nat64(a); ok {
 		return p.Allows(embedded)

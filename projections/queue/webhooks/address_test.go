@@ -50,6 +50,15 @@ func TestEgressPolicy(t *testing.T) {
 	if !(webhooks.EgressPolicy{Insecure: true}).Allows(netip.MustParseAddr("127.0.0.1")) {
 		t.Error("development reaches no loopback")
 	}
+	demo := webhooks.EgressPolicy{Loopback: true, Deny: []netip.Prefix{netip.MustParsePrefix("127.9.0.0/16")}}
+	for text, allowed := range map[string]bool{
+		"127.0.0.1": true, "127.255.255.254": true, "::1": true, "::ffff:127.0.0.1": true, "127.9.0.1": false, "8.8.8.8": true,
+		"10.0.0.1": false, "192.168.0.1": false, "169.254.169.254": false, "172.16.0.1": false, "0.0.0.0": false, "::": false, "fe80::1": false, "fc00::1": false, "64:ff9b::a00:1": false,
+	} {
+		if demo.Allows(netip.MustParseAddr(text)) != allowed {
+			t.Errorf("a demo, %s: allowed is not %v", text, allowed)
+		}
+	}
 }
 
 func TestWebhookURLs(t *testing.T) {
@@ -98,6 +107,27 @@ func TestWebhookURLs(t *testing.T) {
 		}
 		if got != code {
 			t.Errorf("%q: %q, want %q", text, got, code)
+		}
+	}
+	demo := webhooks.EgressPolicy{Loopback: true}
+	for text, code := range map[string]domain.Code{
+		"http://127.0.0.1:9/": "", "https://127.0.0.1/": "", "http://localhost:9/": "", "http://[::1]:9/hook": "", "https://a.localhost/": "", "https://receiver.example/": "",
+		"http://receiver.example/": domain.InvalidData, "http://10.0.0.1/": domain.InvalidData, "http://127.1/": domain.InvalidData, "http://user@127.0.0.1/": domain.InvalidData,
+		"https://10.0.0.1/": domain.WebhookURLBlocked, "https://169.254.169.254/": domain.WebhookURLBlocked, "https://127.1/": domain.WebhookURLBlocked,
+	} {
+		var got domain.Code
+		if err := demo.CheckURL(text); err != nil {
+			got = err.Code
+		}
+		if got != code {
+			t.Errorf("a demo, %q: %q, want %q", text, got, code)
+		}
+	}
+	// What a refusal for the address alone says of the settings that lift it.
+	for text, lifted := range map[string]bool{"http://receiver.example/": true, "https://127.0.0.1/": true, "https://user@receiver.example/": false} {
+		refused := secure.CheckURL(text)
+		if says := strings.Contains(refused.Message+refused.Fields[0].Message, domain.BlockedAddressRemedy); says != lifted {
+			t.Errorf("%q: %v %v", text, refused, refused.Fields)
 		}
 	}
 	for text, ok := range map[string]bool{"http://127.0.0.1:9/": true, "https://localhost/": true, "ftp://127.0.0.1/": false} {

@@ -232,7 +232,7 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.OccurredAt = evidence.FormatTime(occurred)
+	it.event, p.OccurredAt = p.ID, evidence.FormatTime(occurred)
 	switch {
 	case it.company.IsZero():
 		it.eventType, it.authorized = projections.WebhookTest, true

@@ -85,6 +85,11 @@ func (w *Worker) attempt(it *item) attempt {
 	r.Header.Set("User-Agent", "integrity-ledger-webhook/1")
 	r.Header.Set("Service-Signature", domain.SignWebhook(a.at, it.body, it.target.secrets...))
 	r.Header.Set("Service-Event-Type", string(it.eventType))
+	r.Header.Set("webhook-id", it.event.String())
+	r.Header.Set("webhook-timestamp", strconv.FormatInt(a.at.Unix(), 10))
+	if standard := domain.SignStandardWebhook(it.event, a.at, it.body, it.target.secrets...); standard != "" {
+		r.Header.Set("webhook-signature", standard)
+	}
 	if !it.company.IsZero() {
 		r.Header.Set("Service-Event-Sequence", strconv.FormatInt(it.sequence, 10))
 	}
@@ -107,7 +112,7 @@ func reasonOf(err error) string {
 	network, ok := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, errBlocked):
-		return "ADDRESS_BLOCKED"
+		return domain.AddressBlocked
 	case is[*net.DNSError](err):
 		return "DNS_FAILED"
 	case is[*tls.CertificateVerificationError](err), is[tls.AlertError](err), is[tls.RecordHeaderError](err), is[x509.UnknownAuthorityError](err),
@@ -202,6 +207,7 @@ type item struct {
 	id          domain.DeliveryID
 	company     domain.CompanyID // zero for a test
 	sequence    int64
+	event       domain.EventID
 	eventType   domain.EventType
 	body        []byte
 	attempts    int // before this one
