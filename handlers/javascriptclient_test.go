@@ -63,16 +63,12 @@ func TestJavaScriptClient(t *testing.T) {
 	s := open(t, options{})
 	directory := installedClient(t, s.http.URL+clientAddress)
 	s.javaScriptStory(directory, clientTests)
-<<<<<<< HEAD
+	s.logged(`"client":"integrity-javascript/` + developers.Version + `"`)
 	outcomes, err := filepath.Abs("../schemas/" + schemas.OutcomesFile)
 	check(t, err)
 	setup, err := json.Marshal(body{"outcomes": outcomes})
 	check(t, err)
 	runTests(t, directory, clientTests+"/failures.test.js", string(setup))
-=======
-	s.logged(`"client":"integrity-javascript/` + developers.Version + `"`)
-	runTests(t, directory, clientTests+"/failures.test.js", "{}")
->>>>>>> main
 }
 
 // javaScriptStory runs the tests of a folder that need a service, with the client that is installed in another.
