@@ -29,6 +29,7 @@ type group struct {
 	now      time.Time // decision time of the whole group
 	clock    reading   // that the clocks agreed with after the first round trip
 	events   []domain.Event
+	warnings int64  // that the server had sent on the connection before
 	after    Commit // what its commit leaves to be done
 }
 
@@ -256,7 +257,7 @@ func invalidKey(err error) bool {
 // lock begins a transaction with the shard's head and compares the clocks; more may be asked in the same round trip. The
 // lock comes first and in a statement of its own: a statement keeps the snapshot from before it waited.
 func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batch, more func()) error {
-	cluster.ForgetWarnings(conn)
+	g.warnings = cluster.Warnings(conn)
 	b.Queue("BEGIN")
 	b.Queue(lockHead, g.shard).QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(&g.position, &g.last); err != nil {
@@ -365,7 +366,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	err := conn.SendBatch(ctx, b).Close()
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case err == nil && tag == "COMMIT" && !cluster.Warned(conn):
+	case err == nil && tag == "COMMIT" && cluster.Warnings(conn) == g.warnings:
 		return nil
 	case err == nil && tag == "ROLLBACK":
 		return errors.New("the server rolled the group back")

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -244,6 +245,7 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 	begin := sessionBegin(role, of, s)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		registerCodecs(conn.TypeMap())
+		conn.PgConn().CustomData()[warningsKey] = new(atomic.Int64)
 		tag, err := conn.Exec(ctx, begin)
 		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == insufficientPrivilege && role != "" {
 			return fmt.Errorf("take on the role %s: %w: let a superuser run GRANT %s TO %s (from PostgreSQL 16 on: … WITH SET TRUE)", role, err, role, pgx.Identifier{conn.Config().User}.Sanitize())
@@ -298,31 +300,32 @@ func OnCitus(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[citusKey] 
 // ErrUnknown says that a transaction may have been committed, or may be lost with a server.
 var ErrUnknown = errors.New("outcome of the commit is unknown")
 
-// warnedKey is where a connection's CustomData says that the server warned, for instance that it committed without
-// waiting for the synchronous standby, or, a coordinator of Citus, that the node did not answer to the COMMIT.
-const warnedKey = "warned"
+// warningsKey is where a connection's CustomData counts the server's warnings, for instance that it committed without
+// waiting for the synchronous standby, or, a coordinator of Citus, that the node did not answer to the COMMIT. The count
+// only grows: the next transaction on the connection, which can begin before a commit has been judged, takes nothing away.
+const warningsKey = "warnings"
 
 func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
-	if n.SeverityUnlocalized == "WARNING" {
-		c.CustomData()[warnedKey] = true
+	if count, ok := c.CustomData()[warningsKey].(*atomic.Int64); ok && n.SeverityUnlocalized == "WARNING" {
+		count.Add(1)
 	}
 }
 
-// ForgetWarnings begins a transaction whose warnings Warned reports.
-func ForgetWarnings(conn *pgx.Conn) { delete(conn.PgConn().CustomData(), warnedKey) }
-
-// Warned reports whether the server has warned since ForgetWarnings: a commit's outcome is unknown then.
-func Warned(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[warnedKey] != nil }
+// Warnings is how many warnings the server has sent on a connection of one of these pools. When a transaction has raised
+// it, the outcome of its commit is unknown.
+func Warnings(conn *pgx.Conn) int64 {
+	return conn.PgConn().CustomData()[warningsKey].(*atomic.Int64).Load() //nolint:forcetypeassert // AfterConnect puts it there
+}
 
 // Commit commits a transaction and requires the server's plain word for it. After an error, ErrUnknown or another, the
 // transaction may be there all the same.
 func Commit(ctx context.Context, tx pgx.Tx) error {
 	conn := tx.Conn()
-	ForgetWarnings(conn)
+	before := Warnings(conn)
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
-	if Warned(conn) {
+	if Warnings(conn) > before {
 		return ErrUnknown
 	}
 	return nil

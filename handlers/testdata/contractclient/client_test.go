@@ -1,7 +1,8 @@
 //go:build contractclient
 
-// Package contractclient uses a client that a generator made of the OpenAPI document: the test beside the handlers
-// generates client.gen.go into a directory of its own, lays it over this package, and runs it. Nothing else builds this.
+// Package contractclient uses clients that a generator made of the OpenAPI documents: the test beside the handlers
+// generates them into a directory of its own, lays them over this package and certification, and runs it. Nothing else
+// builds this.
 package contractclient
 
 import (
@@ -14,9 +15,11 @@ import (
 	"testing"
 
 	_ "github.com/oapi-codegen/runtime" // what the generated file needs
+
+	"integrityledger/handlers/testdata/contractclient/certification"
 )
 
-// TestUse registers a version, reads it back and compares it; what it has read stands in the file READ.
+// TestUse registers a version, reads it back and compares it; what it has read, with the account, stands in the file READ.
 func TestUse(t *testing.T) {
 	if err := use(os.Getenv("ADDRESS"), os.Getenv("KEY"), os.Getenv("COMPANY")); err != nil {
 		t.Fatal(err)
@@ -35,8 +38,8 @@ func use(address, key, company string) error {
 	}
 	hash := strings.Repeat("a0", 32)
 	declaration := Declaration{
-		CompanyReference: company, Source: "generated", DocumentReference: "d-1", Version: 1,
-		Sha256: hash, SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-11-01T10:00:00Z",
+		CompanyReference: company, Source: "oapi-codegen", DocumentReference: "d-1", Version: 1,
+		Sha256: hash, SizeBytes: 5_000_000_000, MimeType: "text/plain", GeneratedAt: "2026-11-01T10:00:00Z",
 	}
 	registered, err := client.RegisterRecordWithResponse(ctx, &RegisterRecordParams{}, declaration)
 	if err != nil {
@@ -68,9 +71,20 @@ func use(address, key, company string) error {
 	if conflict.JSON409 == nil || conflict.JSON409.Error.Existing.PublicId != id {
 		return fmt.Errorf("conflict: %s %s", conflict.Status(), conflict.Body)
 	}
-	record, err := json.Marshal(read.JSON200.Data)
+	account, err := certification.NewClientWithResponses(address, certification.WithRequestEditorFn(authorized))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(os.Getenv("READ"), record, 0o600)
+	me, err := account.GetMeWithResponse(ctx, &certification.GetMeParams{})
+	if err != nil {
+		return err
+	}
+	if me.JSON200 == nil {
+		return fmt.Errorf("me: %s %s", me.Status(), me.Body)
+	}
+	text, err := json.Marshal(map[string]any{"record": read.JSON200.Data, "me": me.JSON200.Data})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(os.Getenv("READ"), text, 0o600)
 }

@@ -1,0 +1,60 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/ledgertest"
+)
+
+// TestWarningAtACommit: a commit that the server warned about is unknown, also where another transaction begins on the same
+// connection before the commit has been judged.
+func TestWarningAtACommit(t *testing.T) {
+	l := ledgertest.New(t)
+	pgtest.Exec(t, l.URL, `CREATE TABLE warned (n int);
+		CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'not replicated'; RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER warn AFTER INSERT ON warned DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION warn();
+		GRANT ALL ON warned TO PUBLIC`)
+	ctx := context.Background()
+	pool, err := cluster.At(l.URL).CommitPool(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	begin := func(statement string) pgx.Tx {
+		t.Helper()
+		tx, err := pool.Begin(ctx)
+		if err == nil {
+			_, err = tx.Exec(ctx, statement)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	next := func() {
+		if err := cluster.Commit(ctx, begin("SELECT 1")); err != nil {
+			t.Errorf("a commit without a warning: %v", err)
+		}
+	}
+	if err := cluster.Commit(ctx, overtaken{begin("INSERT INTO warned VALUES (1)"), next}); !errors.Is(err, cluster.ErrUnknown) {
+		t.Errorf("a commit with a warning: %v", err)
+	}
+}
+
+// overtaken is a transaction whose connection has served the next one by the time that its commit returns.
+type overtaken struct {
+	pgx.Tx
+	next func()
+}
+
+func (tx overtaken) Commit(ctx context.Context) error {
+	err := tx.Tx.Commit(ctx)
+	tx.next()
+	return err
+}
