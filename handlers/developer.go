@@ -94,7 +94,7 @@ func (s *server) developerPage(r *http.Request) (any, error) {
 
 // renderGuides makes the pages for developers from what this service publishes.
 func (s *server) renderGuides() (map[string][]byte, error) {
-	d := web.Developers{BaseURL: s.BaseURL, Operating: s.Operating, Codes: must(ErrorCodes())}
+	d := web.Developers{BaseURL: s.BaseURL, Version: developers.Version, Operating: s.Operating, Codes: must(ErrorCodes())}
 	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile}} {
 		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
 		if err != nil {
@@ -107,7 +107,9 @@ func (s *server) renderGuides() (map[string][]byte, error) {
 		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
 	}
 	for _, file := range s.downloads {
-		d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Size: len(file.Body), SHA256: file.SHA256})
+		if !file.Earlier {
+			d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Kind: file.Kind, Size: len(file.Body), SHA256: file.SHA256})
+		}
 	}
 	for _, name := range s.Store.Plans.Names() {
 		if plan := s.Store.Plans[name]; name != domain.InternalPlan {

@@ -30,7 +30,7 @@ func (s *service) rpc(path, key, body string, header ...string) answer {
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	return s.plainly(r)
+	return s.exchange(r)
 }
 
 // message is a JSON-RPC answer.

@@ -147,6 +147,42 @@ func TestPythonLimits(t *testing.T) {
 	}
 }
 
+// A newcomer installs the wheel into a virtual environment, and has the modules and the commands. What it needs must be
+// there already: no index of packages is asked.
+func TestPythonWheel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes a virtual environment")
+	}
+	t.Parallel()
+	directory := t.TempDir()
+	served := open(t, options{}).http.URL + "/developers/integrity_client-" + developers.Version + "-py3-none-any.whl"
+	environ := []string{"PYTHONPATH=", "PYTHONWARNINGS=", "HTTP_PROXY="}
+	run := func(program string, args ...string) string {
+		t.Helper()
+		command := python(t, environ)
+		if program != "" {
+			command.Path, command.Args = program, []string{program}
+		}
+		command.Args, command.Dir = append(command.Args, args...), directory
+		out, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %v: %v\n%s", program, args, err, out)
+		}
+		return string(out)
+	}
+	run("", "-m", "venv", "--system-site-packages", "venv")
+	venv := filepath.Join(directory, "venv", "bin")
+	run(filepath.Join(venv, "python"), "-m", "pip", "--disable-pip-version-check", "install", "--no-index", served)
+	said := run(filepath.Join(venv, "python"), "-c", `import importlib.metadata as m, integrity_client as c, integrity_webhook, verify_integrity
+print(m.version("integrity-client"), c.__version__, all("/venv/" in module.__file__ for module in (c, integrity_webhook, verify_integrity)))`)
+	equal(t, "the installed wheel", said, developers.Version+" "+developers.Version+" True\n")
+	for _, command := range []string{"verify-integrity", "integrity-webhook"} {
+		if said := run(filepath.Join(venv, command), "--help"); !strings.Contains(said, "usage: "+command) {
+			t.Errorf("%s --help: %s", command, said)
+		}
+	}
+}
+
 // The types of the Python files are right, where there is somebody to say so.
 func TestPythonTypes(t *testing.T) {
 	if testing.Short() {

@@ -179,7 +179,8 @@ func judge(r *http.Request, sent []byte, response *http.Response, body []byte) e
 		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, SkipSettingDefaults: true, MultiError: true},
 	}
 	var wrong []error
-	if response.StatusCode < http.StatusBadRequest {
+	refusedInside := bytes.Contains(body, []byte(`"error":{"code":-3`)) // a message of MCP that was no right one
+	if response.StatusCode < http.StatusBadRequest && !refusedInside {
 		wrong = append(wrong, openapi3filter.ValidateRequest(r.Context(), request), unknownParameters(asked, operation))
 	}
 	if r.Method != http.MethodHead {
@@ -241,13 +242,14 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 	if inJSON == nil {
 		return nil
 	}
-	var failure struct{ Error struct{ Code string } }
+	var failure struct{ Error struct{ Code any } } // a number in JSON-RPC
 	if err := json.Unmarshal(body, &failure); err != nil {
 		return err
 	}
-	p.codes[failure.Error.Code] = true
-	if named := inJSON.Examples; named[failure.Error.Code] == nil {
-		return fmt.Errorf("status %d of %s names %v, not %s", status, operation.OperationID, slices.Sorted(maps.Keys(named)), failure.Error.Code)
+	code := fmt.Sprint(failure.Error.Code)
+	p.codes[code] = true
+	if named := inJSON.Examples; named[code] == nil {
+		return fmt.Errorf("status %d of %s names %v, not %s", status, operation.OperationID, slices.Sorted(maps.Keys(named)), code)
 	}
 	return nil
 }

@@ -291,7 +291,7 @@ func TestOpenAPIAddress(t *testing.T) {
 		t.Errorf("%v", document.Servers)
 	}
 	// What a signature covers is not rewritten.
-	if !bytes.Contains(text, []byte(`\"issuer\":\"https://ledger.example/`)) {
+	if !bytes.Contains(text, []byte(`\"issuer\":\"https://ledger.example\"`)) {
 		t.Error("the payload of an example was changed")
 	}
 }

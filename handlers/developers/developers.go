@@ -1,97 +1,108 @@
 // Package developers holds what integrators take home: clients, the offline verifier and samples, embedded in the
-// binary and served as they stand under /developers/. Each works without this repository: a Python file as it stands,
-// the JavaScript client as the package that npm installs. The package knows nothing of HTTP.
+// binary and served under /developers/. Each works without this repository: a Python file as it stands, all of them as the
+// wheel that pip installs, and the JavaScript client as the package that npm installs. The package knows nothing of HTTP.
+//
+// All clients have one [Version], which stands in their sources as @VERSION@. What was served under a version never
+// changes: a change of a client needs a new version, its lines in CHANGELOG.md, and
+//
+//	go generate ./handlers/developers
+//
+// which keeps the version in testdata/released, to be run against every later service.
 package developers
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
+	"strings"
 	"time"
 )
 
-//go:embed python/integrity_client.py python/verify_integrity.py python/integrity_webhook.py
-//go:embed javascript
-var files embed.FS
+//go:generate go test -count=1 -run ^TestVersionIsReleased$ . -update
+
+// Version is that of the Python and the JavaScript client.
+const Version = "0.3.0"
+
+//go:embed CHANGELOG.md javascript
+//go:embed python/integrity_client.py python/verify_integrity.py python/integrity_webhook.py python/README.md
+var sources embed.FS
+
+// Packages of earlier versions stay at their addresses: a project that names one, with its hash, still installs.
+//
+//go:embed testdata/released/*/*.tgz
+var released embed.FS
+
+var pythonFiles = []string{"integrity_client.py", "verify_integrity.py", "integrity_webhook.py"}
 
 // Download is a file that is served.
 type Download struct {
 	Name        string // the last segment of its address
+	Kind        string // the name without a version
 	ContentType string
 	Body        []byte
 	SHA256      string // lower-case hexadecimal, of Body
+	Earlier     bool   // a package of an earlier version, which no page shows
 }
+
+// SumsFile is the download that names the SHA-256 of all others, in the form of sha256sum.
+const SumsFile = "SHA256SUMS"
 
 // Downloads are all files, in the order in which a page shows them. An error means that the program is broken.
 func Downloads() ([]Download, error) {
 	var list []Download
-	add := func(name, contentType string, body []byte) {
+	var sums strings.Builder
+	add := func(name, kind, contentType string, body []byte, earlier bool) {
 		sum := sha256.Sum256(body)
-		list = append(list, Download{name, contentType, body, hex.EncodeToString(sum[:])})
+		hash := hex.EncodeToString(sum[:])
+		list = append(list, Download{name, kind, contentType, body, hash, earlier})
+		fmt.Fprintf(&sums, "%s  %s\n", hash, name)
 	}
-	for _, name := range []string{"python/integrity_client.py", "python/verify_integrity.py", "python/integrity_webhook.py"} {
-		body, err := files.ReadFile(name)
+	for _, name := range pythonFiles {
+		body, err := source(path.Join("python", name))
 		if err != nil {
 			return nil, fmt.Errorf("developers: %w", err)
 		}
-		add(path.Base(name), "text/x-python; charset=utf-8", body)
+		add(name, name, "text/x-python; charset=utf-8", body, false)
 	}
-	name, body, err := npmPackage(files, "javascript")
+	wheel, err := wheel()
+	if err != nil {
+		return nil, fmt.Errorf("developers: the wheel: %w", err)
+	}
+	add(wheelName, "wheel", "application/zip", wheel, false)
+	npm, err := npmPackage()
+	if err != nil {
+		return nil, fmt.Errorf("developers: the npm package: %w", err)
+	}
+	add(npmName, "npm", "application/gzip", npm, false)
+	earlier, err := fs.Glob(released, "testdata/released/*/*.*")
 	if err != nil {
 		return nil, fmt.Errorf("developers: %w", err)
 	}
-	add(name, "application/gzip", body)
+	for _, name := range earlier {
+		body, err := released.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("developers: %w", err)
+		}
+		if base := path.Base(name); base != wheelName && base != npmName {
+			add(base, "", contentTypes[path.Ext(base)], body, true)
+		}
+	}
+	add(SumsFile, SumsFile, "text/plain; charset=utf-8", []byte(sums.String()), false)
 	return list, nil
+}
+
+var contentTypes = map[string]string{".tgz": "application/gzip", ".whl": "application/zip"}
+
+// source is a file with the version that it is of.
+func source(name string) ([]byte, error) {
+	text, err := sources.ReadFile(name)
+	return bytes.ReplaceAll(text, []byte("@VERSION@"), []byte(Version)), err
 }
 
 // packed is the time of everything in a package: the moment that npm itself writes, so that the same files make the
 // same bytes.
 var packed = time.Date(1985, time.October, 26, 8, 15, 0, 0, time.UTC)
-
-// npmPackage packs what the directory's package.json lists as npm pack would, and names it by the package and its
-// version. The bytes follow from the files alone: nothing is compressed, so they do not depend on the compressor
-// either.
-func npmPackage(files fs.FS, directory string) (name string, body []byte, err error) {
-	manifest, err := fs.ReadFile(files, path.Join(directory, "package.json"))
-	if err != nil {
-		return "", nil, fmt.Errorf("npm package: %w", err)
-	}
-	var described struct {
-		Name, Version string
-		Files         []string
-	}
-	if err := json.Unmarshal(manifest, &described); err != nil {
-		return "", nil, fmt.Errorf("npm package: package.json: %w", err)
-	}
-	var b bytes.Buffer
-	compressor, err := gzip.NewWriterLevel(&b, gzip.NoCompression)
-	if err != nil {
-		return "", nil, fmt.Errorf("npm package: %w", err)
-	}
-	archive := tar.NewWriter(compressor)
-	for _, file := range append([]string{"package.json"}, described.Files...) {
-		text, err := fs.ReadFile(files, path.Join(directory, file))
-		header := tar.Header{Typeflag: tar.TypeReg, Name: "package/" + file, Size: int64(len(text)), Mode: 0o644, ModTime: packed, Format: tar.FormatUSTAR}
-		if err == nil {
-			err = archive.WriteHeader(&header)
-		}
-		if err == nil {
-			_, err = archive.Write(text)
-		}
-		if err != nil {
-			return "", nil, fmt.Errorf("npm package: %w", err)
-		}
-	}
-	if err := errors.Join(archive.Close(), compressor.Close()); err != nil {
-		return "", nil, fmt.Errorf("npm package: %w", err)
-	}
-	return described.Name + "-" + described.Version + ".tgz", b.Bytes(), nil
-}

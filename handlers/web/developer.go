@@ -42,6 +42,7 @@ const (
 // Developers is what the pages for developers show beside their own words.
 type Developers struct {
 	BaseURL   string
+	Version   string // of the clients
 	Contracts []Contract
 	Downloads []Download
 	Codes     []Code
@@ -63,6 +64,7 @@ type Contract struct {
 // Download is a file to take home.
 type Download struct {
 	Name   string // below DeveloperRoot
+	Kind   string // the key of its description
 	Size   int    // bytes
 	SHA256 string // hexadecimal
 }
@@ -245,7 +247,7 @@ func (p guidePage) Sample(name string) (sample, error) {
 	if !ok {
 		return sample{}, fmt.Errorf("there is no sample %s", name)
 	}
-	shown := sample{Name: name, Text: strings.TrimSpace(strings.ReplaceAll(text, "{base}", p.BaseURL))}
+	shown := sample{Name: name, Text: strings.TrimSpace(strings.NewReplacer("{base}", p.BaseURL, "{version}", p.Version).Replace(text))}
 	if slices.Contains([]string{".py", ".mjs", ".ts", ".go"}, path.Ext(name)) {
 		shown.File, shown.Caption = path.Base(name), p.texts.Developers.SaveAs
 	}

@@ -1,4 +1,4 @@
-/** The client of Integrity Ledger 0.2.0. Names and rules are those of the API contract, `/api/integrity-openapi` and `/api/openapi`. */
+/** The client of Integrity Ledger @VERSION@. Names and rules are those of the API contract, `/api/integrity-openapi` and `/api/openapi`. */
 
 /** Of one call. `signal` aborts it; `timeout` is in milliseconds, 1 to 600000, and covers the whole answer. */
 export interface CallOptions {

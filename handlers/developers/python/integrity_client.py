@@ -55,6 +55,8 @@ except ImportError as missing:
 
 __all__ = ["IntegrityClient", "IntegrityError", "Refused", "Unanswered", "final_bytes_declaration", "reconcile_pending"]
 
+__version__: Final = "@VERSION@"
+
 _INTEGRITY: Final = "/api/v1/integrity"
 _ORGANIZATION: Final = "/api/v1/organization"
 _MAX_ANSWER: Final = 8 << 20

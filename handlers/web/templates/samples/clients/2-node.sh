@@ -1,1 +1,1 @@
-npm install "$INTEGRITY_BASE_URL/developers/integrity-client-0.2.0.tgz"
+npm install "$INTEGRITY_BASE_URL/developers/integrity-client-{version}.tgz"
