@@ -62,6 +62,7 @@ func TestJavaScriptClient(t *testing.T) {
 	s := open(t, options{})
 	directory := installedClient(t, s.http.URL+clientAddress)
 	s.javaScriptStory(directory, clientTests)
+	s.logged(`"client":"integrity-javascript/` + developers.Version + `"`)
 	runTests(t, directory, clientTests+"/failures.test.js", "{}")
 }
 

@@ -30,6 +30,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,15 +56,18 @@ type Config struct {
 	APIKey string
 	// Timeout bounds each request and its answer, waits for the feed included; 0 means a minute.
 	Timeout time.Duration
-	// UserAgent names the origin system in the service's logs of its proxy; it may be empty.
+	// UserAgent names the origin system in the logs of a proxy; it may be empty. This client's own name follows it.
 	UserAgent string
+	// Name is that of the program in Integrity-Version, which the service logs: at most 40 letters, digits and . _ - ;
+	// empty means integrity-go.
+	Name string
 }
 
 // Client speaks to one service. It is safe for concurrent use.
 type Client struct {
-	base, key, agent string
-	http             *http.Client
-	session          session
+	base, key, agent, version string
+	http                      *http.Client
+	session                   session
 }
 
 // New makes a client. It refuses an address to which a key must not travel, and a text that is no API key; the error
@@ -87,11 +91,26 @@ func New(c Config) (*Client, error) {
 		MaxIdleConnsPerHost: 16,
 		ForceAttemptHTTP2:   true,
 	}
-	return &Client{base: base, key: c.APIKey, agent: c.UserAgent, session: session{now: time.Now}, http: &http.Client{
+	version := cmp.Or(c.Name, "integrity-go") + "/" + moduleVersion()
+	return &Client{base: base, key: c.APIKey, agent: strings.TrimSpace(c.UserAgent + " " + version), version: version, session: session{now: time.Now}, http: &http.Client{
 		Transport: transport, Timeout: cmp.Or(c.Timeout, defaultTimeout),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
+
+// moduleVersion is the version of this module in the program that runs; devel where the build does not know it.
+var moduleVersion = sync.OnceValue(func() string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return "devel"
+	}
+	for _, module := range append(info.Deps, &info.Main) {
+		if version := strings.TrimPrefix(module.Version, "v"); module.Path == "integrityledger" && version != "" && version != "(devel)" {
+			return version
+		}
+	}
+	return "devel"
+})
 
 // BaseURL is the origin of the service.
 func (c *Client) BaseURL() string { return c.base }
@@ -193,9 +212,8 @@ func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
 	if !a.raw {
 		request.Header.Set("Accept", "application/json")
 	}
-	if c.agent != "" {
-		request.Header.Set("User-Agent", c.agent)
-	}
+	request.Header.Set("User-Agent", c.agent)
+	request.Header.Set("Integrity-Version", c.version)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}

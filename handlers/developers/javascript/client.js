@@ -4,6 +4,7 @@
 // goes to the configured origin only, with requests that need it. No document is
 // ever sent.
 
+const product = "integrity-javascript/@VERSION@";
 const maxAnswer = 16 * 1024 * 1024; // bytes
 const defaultTimeout = 30_000; // milliseconds
 const longPoll = 25; // seconds that the service holds an empty page open at most
@@ -405,6 +406,10 @@ export class Client {
       }
     }
     const headers = { Accept: "application/json" };
+    if (!inBrowser()) {
+      // In a page, a header of our own would need a preflight request.
+      headers["Integrity-Version"] = headers["User-Agent"] = product;
+    }
     if (!open) {
       headers.Authorization = `Bearer ${this.#apiKey}`;
       if (method === "GET" && !newest && performance.now() < this.#sessionEnd) {

@@ -56,6 +56,7 @@ except ImportError as missing:
 __all__ = ["IntegrityClient", "IntegrityError", "Refused", "Unanswered", "final_bytes_declaration", "reconcile_pending"]
 
 __version__: Final = "@VERSION@"
+_PRODUCT: Final = f"integrity-python/{__version__}"
 
 _INTEGRITY: Final = "/api/v1/integrity"
 _ORGANIZATION: Final = "/api/v1/organization"
@@ -132,7 +133,8 @@ class IntegrityClient:
         self._key, self._timeout = api_key, timeout
         self._written, self._session_end = 0, 0.0  # the highest Integrity-Sequence of a write, and until when it is named
         self._http = httpx.AsyncClient(
-            base_url=_origin(base_url), headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+            base_url=_origin(base_url),
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", "Integrity-Version": _PRODUCT, "User-Agent": _PRODUCT},
             timeout=timeout, verify=ssl_context or ssl.create_default_context(), follow_redirects=False, trust_env=False,
         )
 

@@ -462,7 +462,7 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
 
             async def asked(*, write: bool = False) -> list[bytes]:
                 await (c.register(declaration("d")) if write else c.lookup("c-python", "erp", "d", 1))
-                return [line.lower() for line in wire.requests[-1].split(b"\r\n") if line.lower().startswith(b"integrity-")]
+                return [line.lower() for line in wire.requests[-1].split(b"\r\n") if line.lower().startswith(b"integrity-read")]
 
             self.assertEqual([], await asked())
             self.assertEqual([], await asked(write=True))
