@@ -200,7 +200,7 @@ func TestDetailsOfTheCertificate(t *testing.T) {
 	key := s.Registrar.Signer.Key()
 	for path, parts := range map[string][]string{
 		"/certificates/" + id:    {"palabras de la propia organización", "Qué acredita un certificado y qué no", "no un sello de tiempo independiente", `lang="es"`, `href="/en/certificates/` + id + `"`},
-		"/en/certificates/" + id: {"own words", "members of that organization declared that they had reviewed and approved it", "not an independent trusted timestamp", `lang="en"`, `href="/certificates/` + id + `"`},
+		"/en/certificates/" + id: {"own words", "members of that organization declared that they had reviewed and approved it", "not an independent trusted timestamp", `lang="en"`, `href="/certificates/` + id + `?lang=es"`},
 	} {
 		a := s.page(path)
 		for _, part := range append(parts, "<bdi>&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;amp; א</bdi>", "<bdi>Example</bdi>", key.KeyID, key.FingerprintSHA256,

@@ -94,7 +94,7 @@ func (s *server) developerPage(r *http.Request) (any, error) {
 
 // renderGuides makes the pages for developers from what this service publishes.
 func (s *server) renderGuides() (map[string][]byte, error) {
-	d := web.Developers{BaseURL: s.BaseURL, Version: developers.Version, Operating: s.Operating, Codes: must(ErrorCodes())}
+	d := web.Developers{Version: developers.Version, Operating: s.Operating, Codes: must(ErrorCodes())}
 	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile}} {
 		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
 		if err != nil {

@@ -40,7 +40,7 @@ func crawl(t *testing.T, s *service) map[string]string {
 		}
 		pages[path] = string(page.body)
 		for _, match := range address.FindAllStringSubmatch(pages[path], -1) {
-			to, err := url.Parse(html.UnescapeString(match[1]))
+			to, err := url.Parse(strings.TrimPrefix(html.UnescapeString(match[1]), baseURL))
 			check(t, err)
 			if to.Host != "" {
 				t.Errorf("%s leads to another host: %s", path, to)

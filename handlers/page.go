@@ -2,11 +2,14 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	xlanguage "golang.org/x/text/language"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -41,6 +44,9 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 		show = s.showCertificate
 	}
 	return func(r *http.Request) (any, error) {
+		if resp, elsewhere := inReadersLanguage(r); elsewhere {
+			return resp, nil
+		}
 		id, err := pageID(r, kind)
 		if err != nil {
 			return nil, err
@@ -58,6 +64,7 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 			return response{}, err
 		}
 		resp, err := page(s.site.Comparison(shown))
+		resp.header.Set("Vary", "Accept-Language")
 		if shown.HashInvalid {
 			resp.status, resp.code = http.StatusUnprocessableEntity, domain.InvalidData
 		}
@@ -203,6 +210,11 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
 		if path := strings.TrimPrefix(f.Path, "/en"); strings.HasPrefix(path, kind.Path("")) {
 			f.Kind, f.Translation = kind, web.Path(web.Other(f.Language), path)
+			if f.Language == evidence.Spanish { // also for a person whose browser prefers English
+				f.Path += "?" + web.Chosen
+			} else {
+				f.Translation += "?" + web.Chosen
+			}
 		}
 	}
 	switch {
@@ -236,10 +248,77 @@ func publicPage(body []byte, err error) (response, error) {
 // errorPage explains a code: it is where the type of an error leads.
 func (s *server) errorPage(r *http.Request) (any, error) {
 	code, ok := s.codes[domain.Code(strings.ReplaceAll(strings.ToUpper(variable(r, "code")), "-", "_"))]
-	if !ok || code.Address() != r.URL.Path {
+	switch {
+	case !ok:
 		return nil, domain.Refuse(domain.NotFound, "There is no error with that name.")
+	case code.Address() != r.URL.Path: // the code as answers write it
+		return moved(r, code.Address()), nil
 	}
 	return publicPage(s.site.Code(code))
+}
+
+// moved leads to the path under which a page stands, with the query of the request.
+func moved(r *http.Request, path string) response {
+	if r.URL.RawQuery != "" {
+		path += "?" + r.URL.RawQuery
+	}
+	return response{status: http.StatusPermanentRedirect, empty: true, cache: publicMinutes, header: http.Header{"Location": {path}}}
+}
+
+// withoutSlash leads from the address of a page with a slash after it to the page.
+func (s *server) withoutSlash(r *http.Request) (any, error) {
+	return moved(r, strings.TrimSuffix(r.URL.EscapedPath(), "/")), nil
+}
+
+// inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser prefers
+// that. A person who has chosen Spanish there stays.
+func inReadersLanguage(r *http.Request) (resp response, elsewhere bool) {
+	if r.Method == http.MethodPost || language(r) == evidence.English || r.URL.RawQuery == web.Chosen {
+		return resp, false
+	}
+	// What cannot be read prefers nothing.
+	if wanted, _, _ := xlanguage.ParseAcceptLanguage(r.Header.Get("Accept-Language")); len(wanted) > 0 {
+		_, i, _ := ownLanguages.Match(wanted...)
+		elsewhere = i == 1
+	}
+	return response{status: http.StatusFound, empty: true, header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}}}, elsewhere
+}
+
+// ownLanguages has Spanish for whoever reads neither.
+var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
+
+// robots says what is not for those that list pages: what answers programs, and what is of one person.
+const robots = "User-agent: *\nAllow: /api/integrity-openapi\nAllow: /api/openapi\nDisallow: /api/\nDisallow: /console\nDisallow: /en/console\nDisallow: /oauth/\nDisallow: /en/oauth/\n"
+
+// text is a plain text that anyone may keep for five minutes.
+func plainText(r *http.Request, text string) (any, error) {
+	resp := cacheable(r, []byte(text))
+	resp.contentType = "text/plain; charset=utf-8"
+	return resp, nil
+}
+
+func (s *server) robots(r *http.Request) (any, error) { return plainText(r, robots) }
+
+// securityText says where to write of a weakness (RFC 9116), where the operator has said so.
+func (s *server) securityText(r *http.Request) (any, error) {
+	if s.SecurityContact == "" {
+		return nil, domain.Refuse(domain.NotFound, "The operator of this service has not said where to write of a weakness.")
+	}
+	var b strings.Builder
+	for contact := range strings.SplitSeq(s.SecurityContact, ",") {
+		fmt.Fprintf(&b, "Contact: %s\n", strings.TrimSpace(contact))
+	}
+	expires := s.Now().UTC().Truncate(24*time.Hour).AddDate(0, 6, 0) // the text is as true as the service's settings
+	fmt.Fprintf(&b, "Expires: %s\nPreferred-Languages: es, en\nCanonical: %s%s\n", expires.Format(time.RFC3339), s.BaseURL, securityRoute)
+	return plainText(r, b.String())
+}
+
+// favicon is the picture for those that read no page.
+func (s *server) favicon(r *http.Request) (any, error) {
+	picture, err := web.Icon()
+	resp := cacheable(r, picture)
+	resp.contentType = "image/x-icon"
+	return resp, err
 }
 
 // limitsPage shows the fixed text on what is and is not proven (contract section 10).

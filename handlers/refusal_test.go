@@ -177,9 +177,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/errors/VERSION_CONFLICT", "/errors/none"} {
-		s.public(path).refuses(http.StatusNotFound, domain.NotFound)
-	}
+	s.public("/errors/none").refuses(http.StatusNotFound, domain.NotFound)
 	if limits := s.public("/limits"); !contains(limits.body, "not an independent audit") || !contains(limits.body, "no una auditoría independiente") {
 		t.Errorf("%s", limits.body)
 	}

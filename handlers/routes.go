@@ -23,6 +23,9 @@ const (
 // what a stranger could choose.
 const feedRoute = "/api/v1/integrity/changes"
 
+// securityRoute is where RFC 9116 has whoever finds a weakness look.
+const securityRoute = "/.well-known/security.txt"
+
 // unknownRoute stands in the log for paths that nothing answers.
 const unknownRoute = "unknown"
 
@@ -193,11 +196,21 @@ func (s *server) siteEndpoints() []endpoint {
 		}
 		endpoints = append(endpoints, endpoint{get, path + "/qr.svg", s.qrCode(kind), shown})
 	}
+	endpoints = append(endpoints,
+		endpoint{get, "/errors/{code}", s.errorPage, shown},
+		endpoint{get, web.LimitsPath, s.limitsPage, shown})
+	for _, e := range slices.Clone(endpoints) { // the one address of a page has no slash after it
+		if e.method == get && e.template != "/" {
+			endpoints = append(endpoints, endpoint{get, e.template + "/", s.withoutSlash, shown})
+		}
+	}
+	document := policy{caller: anyone, bucket: pages, answer: asFile}
 	return append(endpoints,
+		endpoint{get, "/robots.txt", s.robots, document},
+		endpoint{get, "/favicon.ico", s.favicon, document},
+		endpoint{get, securityRoute, s.securityText, document},
 		endpoint{get, web.DeveloperRoot + "/{file}", s.developerFile, policy{caller: anyone, bucket: pages, answer: asFile, anyOrigin: true, noQuery: true}},
 		endpoint{get, "/.well-known/integrity-trusted-keys.json", s.trustedKeys, shown},
-		endpoint{get, "/errors/{code}", s.errorPage, shown},
-		endpoint{get, "/limits", s.limitsPage, shown},
 		endpoint{get, web.AssetRoute, s.asset, unlimited},
 		endpoint{get, "/healthz", s.health, unlimited},
 		endpoint{get, "/readyz", s.ready, unlimited})

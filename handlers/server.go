@@ -78,6 +78,9 @@ type Config struct {
 	Demo bool
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
+	// SecurityContact is where whoever finds a weakness may write, each a URI, separated by commas (RFC 9116); empty: the
+	// service does not say.
+	SecurityContact string
 	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as
 	// often as anybody likes, so it must remember. Nil means nothing is asked.
 	Ready func(context.Context) error
@@ -137,6 +140,7 @@ type server struct {
 	unproven, unstamped atomic.Int64
 	guides              func() (map[string][]byte, error) // pages for developers, by path
 	downloads           []developers.Download
+	version             []string // of the service: the value of its header
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
@@ -167,8 +171,9 @@ func New(c Config) http.Handler {
 		records:   newVerifier(),
 		console:   newConsole(c),
 		downloads: must(developers.Downloads()),
+		version:   []string{must(serviceVersion())},
 	}
-	s.site = must(web.New(web.Config{Relationship: c.Relationship, Console: s.console != nil, Demo: c.Demo}))
+	s.site = must(web.New(web.Config{BaseURL: c.BaseURL, Relationship: c.Relationship, Console: s.console != nil, Demo: c.Demo}))
 	for _, code := range must(ErrorCodes()) {
 		s.codes[code.Code] = code
 	}

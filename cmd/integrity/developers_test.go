@@ -143,7 +143,7 @@ func (in terminalOf) open(t *testing.T) *terminal {
 
 func (w *terminal) close() {
 	_ = w.script.Close()
-	_ = w.cmd.Wait() // a failure was told where it happened
+	_ = w.cmd.Wait() // a failure showed where it happened
 	for _, other := range w.others {
 		_ = syscall.Kill(-other.Process.Pid, syscall.SIGTERM)
 		_ = other.Wait()
@@ -289,7 +289,7 @@ func judgeError(t *testing.T, in terminalOf, text string) {
 	}
 }
 
-// judgeConnector lists the tools as a client does that was told so: the address and the header stand in the sample.
+// judgeConnector lists the tools as a client with these settings does: the address and the header stand in the sample.
 func judgeConnector(t *testing.T, in terminalOf, text string) {
 	t.Helper()
 	if strings.HasPrefix(text, "{") && !json.Valid([]byte(text)) {

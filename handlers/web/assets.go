@@ -35,7 +35,7 @@ type Asset struct {
 	Policy      string // Content-Security-Policy
 }
 
-var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", ".ico": "image/x-icon"}
 
 //go:embed assets
 var assetFiles embed.FS
@@ -95,6 +95,9 @@ func (a *assets) add(name string) error {
 	a.files[hashed], a.names[name] = asset, hashed
 	return nil
 }
+
+// Icon is the picture of the service for those that do not read which one a page names.
+func Icon() ([]byte, error) { return assetFiles.ReadFile("assets/favicon.ico") }
 
 // AssetRoute is where assets are served.
 const AssetRoute = "/assets/{name}"

@@ -19,12 +19,12 @@ type texts struct {
 	// members are those that the program itself looks up.
 	words map[string]any
 
-	FrontTitle, NotFoundTitle, NotFoundText, FailureTitle, FailureText string
-	Failing, Busy, FileArgument, HashInvalid, FileCheck                string
-	SignatureCheck, CodeLanguage, CodeCause, CodeRemedy                string
-	CodeTryAgain, CodeRetry, CodeNoRetry                               string
-	Links                                                              map[string]struct{ Title, Text string } // by state
-	LinkScopes                                                         map[string]string
+	FrontTitle, FrontLead, CheckLead, NotFoundTitle, NotFoundText, FailureTitle, FailureText string
+	Failing, Busy, FileArgument, HashInvalid, FileCheck                                      string
+	SignatureCheck, CodeLanguage, CodeCause, CodeRemedy                                      string
+	CodeTryAgain, CodeRetry, CodeNoRetry                                                     string
+	Links                                                                                    map[string]struct{ Title, Text string } // by state
+	LinkScopes                                                                               map[string]string
 	// Summaries are what operations do, by operation id, where the words of the OpenAPI documents, which are English,
 	// are not those of the page.
 	Summaries map[string]string
@@ -52,7 +52,7 @@ type outcome struct{ Title, Text, Not string }
 // verifyTexts are words of the page that verifies evidence offline. Words, Facts (members of a payload), Parts, Reasons
 // and Notes are by the codes of assets/verify.js and verifier.js; Rows and Findings by name, and these by value.
 type verifyTexts struct {
-	Title                                     string
+	Title, Lead                               string
 	Words, Rows, Facts, Parts, Reasons, Notes map[string]string
 	Findings                                  map[string]map[string]string
 }

@@ -26,6 +26,10 @@ const (
 	Certificate Kind = "certificate"
 )
 
+// Chosen is the query of the page of a public id whose reader has chosen Spanish. Without it the address answers in the
+// language that the reader's browser prefers.
+const Chosen = "lang=es"
+
 // Path is the address of the page in Spanish, for a public id or a route's variable.
 func (k Kind) Path(id string) string {
 	path, _, _ := k.addresses(id)
@@ -77,6 +81,10 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	path, ask, file := c.Kind.addresses(c.PublicID)
 	f := s.newFrame(t, c.Language, t.CheckTitle, Path(Other(c.Language), path))
 	f.Script = "page.js"
+	f.publish(t.CheckLead)
+	if c.Language == evidence.English { // the address in Spanish leads back, see Chosen
+		f.Switch += "?" + Chosen
+	}
 	switch { // what the form led to is the first thing that a screen reader says of the page
 	case c.HashInvalid:
 		f.Title = t.HashInvalid

@@ -41,7 +41,6 @@ const (
 
 // Developers is what the pages for developers show beside their own words.
 type Developers struct {
-	BaseURL   string
 	Version   string // of the clients
 	Contracts []Contract
 	Downloads []Download
@@ -112,6 +111,7 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 			p := s.guide(g, language, name, &d)
 			title := p.texts.Developers.Pages[name]
 			p.Title, p.Lead = title.Title, title.Lead
+			p.publish(p.Lead)
 			p.Sections = g.sections[guideTemplate(language, name)]
 			switch name {
 			case referencePage:
@@ -175,6 +175,7 @@ func (s *Site) groupPage(g *guides, language evidence.Language, d *Developers, g
 	p := s.guide(g, language, referencePage+"/"+group.Slug, d)
 	p.Group, p.Lead = group, group.Description
 	p.Title = fmt.Sprintf("%s: %s", p.texts.Developers.Pages[referencePage].Short, p.texts.Developers.Groups[group.Name])
+	p.publish(p.Title + ". " + p.texts.Developers.Pages[referencePage].Lead)
 	for _, o := range group.Operations {
 		p.Sections = append(p.Sections, link{Address: "#" + o.ID, Text: p.Summary(o).Text})
 	}

@@ -43,6 +43,7 @@ type Site struct {
 
 // Config is what the pages say of the service.
 type Config struct {
+	BaseURL      string                       // of the service
 	Relationship map[evidence.Language]string // the operator's disclosure
 	Console      bool                         // there is one
 	Demo         bool                         // the service is a demo, whose terminal shows a way into the console
@@ -89,22 +90,52 @@ type frame struct {
 	Home      string // where the mark leads: the front page, or the console to whoever is signed in
 	Guides    string // first page for developers in this language
 	Alternate string // this page in the other language; empty without one
-	Developer bool   // a page for developers, with their style
-	Script    string // asset that the page runs; empty means none
-	Indexed   bool   // search engines may list it
-	SigningIn bool   // the page has to do with the one cookie of a sign-in at a provider
-	Signed    bool   // a page of the console, with its style and cookies
-	Enter     string // the console in this language; empty without one
-	Demo      bool   // the service is a demo
+	Switch    string // how a person gets there: Alternate, and what keeps them there
+	BaseURL   string // of the service
+	Self      string // the address of the page; empty where no other page is to know it
+	// Description says what the page is for, in a sentence, to those that list pages.
+	Description string
+	Developer   bool   // a page for developers, with their style
+	Script      string // asset that the page runs; empty means none
+	Indexed     bool   // search engines may list it
+	SigningIn   bool   // the page has to do with the one cookie of a sign-in at a provider
+	Signed      bool   // a page of the console, with its style and cookies
+	Enter       string // the console in this language; empty without one
+	Demo        bool   // the service is a demo
 }
 
 func (s *Site) newFrame(t *texts, language evidence.Language, title, alternate string) frame {
 	front := Path(language, "")
-	f := frame{T: t.words, Title: title, Front: front, Home: front, Guides: Path(language, DeveloperRoot), Alternate: alternate, Demo: s.Demo}
+	f := frame{
+		T: t.words, Title: title, Front: front, Home: front, Guides: Path(language, DeveloperRoot), Alternate: alternate, Switch: alternate,
+		Demo: s.Demo, BaseURL: s.BaseURL,
+	}
 	if s.Console {
 		f.Enter = Path(language, ConsoleRoot)
 	}
 	return f
+}
+
+// publish gives the page what those that list pages and those that follow links want to know.
+func (f *frame) publish(description string) {
+	f.Description = description
+	switch spanish, english := strings.CutPrefix(f.Alternate, "/en"); {
+	case f.Alternate == "":
+	case english:
+		f.Self = cmp.Or(spanish, "/")
+	default:
+		f.Self = Path(evidence.English, strings.TrimSuffix(f.Alternate, "/"))
+	}
+}
+
+// Versions are the page in each language, and that of a person who reads neither.
+func (f frame) Versions() []Point {
+	if f.Self == "" || f.Alternate == "" {
+		return nil
+	}
+	list := []Point{{f.T["Lang"].(string), f.Self}, {f.T["OtherLang"].(string), f.Alternate}}
+	slices.SortFunc(list, func(a, b Point) int { return -strings.Compare(a.Name, b.Name) })
+	return append(list, Point{"x-default", list[0].Text})
 }
 
 // Path is the address of a page in a language: Spanish has no prefix.
@@ -140,6 +171,7 @@ func (s *Site) Front(language evidence.Language) ([]byte, error) {
 	t := s.catalogue(language, Record)
 	f := s.newFrame(t, language, t.FrontTitle, Path(Other(language), ""))
 	f.Indexed = true
+	f.publish(t.FrontLead)
 	return s.render("front.html", struct {
 		frame
 		LimitsTitle string
@@ -157,6 +189,9 @@ type section struct {
 // Point is a paragraph, with a word in front of it or none.
 type Point struct{ Name, Text string }
 
+// LimitsPath is the address of the page on what is and is not proven.
+const LimitsPath = "/limits"
+
 // Limits renders the fixed text on what is and is not proven, in both languages.
 func (s *Site) Limits() ([]byte, error) {
 	var sections []section
@@ -165,7 +200,7 @@ func (s *Site) Limits() ([]byte, error) {
 			sections = append(sections, s.limits(kind, language))
 		}
 	}
-	return s.both(evidence.LimitsTitle(evidence.English), "", sections)
+	return s.both(LimitsPath, evidence.LimitsTitle(evidence.English), "", sections)
 }
 
 // Code is an error code of the API with everything that is said of it.
@@ -204,12 +239,12 @@ func (s *Site) Code(c Code) ([]byte, error) {
 		}
 		sections = append(sections, section{language, t.CodeLanguage + ": " + text.Title, []Point{{t.CodeCause, text.Cause}, {t.CodeRemedy, text.Remedy}, {t.CodeTryAgain, retry}}})
 	}
-	return s.both(string(c.Code), fmt.Sprintf("HTTP %d · %s", c.Status, c.Text[evidence.English].Title), sections)
+	return s.both(c.Address(), string(c.Code), fmt.Sprintf("HTTP %d · %s", c.Status, c.Text[evidence.English].Title), sections)
 }
 
-func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) {
+func (s *Site) both(path, title, subtitle string, sections []section) ([]byte, error) {
 	f := s.newFrame(s.catalogue(evidence.English, Record), evidence.English, title, "")
-	f.Indexed = true
+	f.Indexed, f.Self, f.Description = true, path, sections[0].Points[0].Text
 	return s.render("both.html", struct {
 		frame
 		Subtitle string
@@ -325,6 +360,7 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	t := s.catalogue(language, Record)
 	f := s.newFrame(t, language, t.Verify.Title, Path(Other(language), VerifyPath))
 	f.Indexed, f.Script = true, "verify.js"
+	f.publish(t.Verify.Lead)
 	return s.render("verify.html", struct {
 		frame
 		MaxFile int

@@ -53,6 +53,7 @@ type Config struct {
 	LogLevel                        slog.Level
 	TrustedProxies, WebhookDeny     []netip.Prefix
 	RelationshipES, RelationshipEN  string
+	SecurityContact                 string
 	InsecureHTTP, WebhookInsecure   bool
 	PublicPerMinute, PagesPerMinute int
 	SMTPURL, MailFrom               string

@@ -96,6 +96,8 @@ func (c *Config) settings() []Setting {
 			Help: "operator's words, in Spanish, on its relationship with an origin system"},
 		{Name: "RELATIONSHIP_EN", value: text(&c.RelationshipEN, "a text"),
 			Help: "the same in English"},
+		{Name: "SECURITY_CONTACT", value: checked(&c.SecurityContact, "mailto:, https: or tel: URIs, separated by commas", contacts),
+			Help: "where to write of a weakness, for /.well-known/security.txt"},
 		{Name: "INSECURE_HTTP", Default: "false", value: parsed(&c.InsecureHTTP, trueOrFalse, strconv.ParseBool),
 			Help: "allow a base URL that is http and not loopback"},
 		{Name: "PUBLIC_PER_MINUTE", Default: "60",
@@ -192,6 +194,17 @@ func parsed[T any](to *T, expects string, parse func(string) (T, error)) value {
 		*to, err = parse(text)
 		return err
 	}}
+}
+
+// contacts are those of RFC 9116, section 2.5.3.
+func contacts(text string) error {
+	for contact := range strings.SplitSeq(text, ",") {
+		u, err := url.Parse(strings.TrimSpace(contact))
+		if err != nil || u.Scheme == "https" && u.Host == "" || u.Scheme != "https" && (u.Scheme != "mailto" && u.Scheme != "tel" || u.Opaque == "") {
+			return errors.New("no contact")
+		}
+	}
+	return nil
 }
 
 // text takes every value.

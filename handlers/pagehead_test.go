@@ -1,0 +1,177 @@
+package handlers_test
+
+import (
+	"html"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/handlers/web"
+)
+
+// reads asks for a page as a browser whose person reads these languages does, and follows no redirect.
+func (s *service) reads(path, languages string) *http.Response {
+	s.t.Helper()
+	r := s.request(http.MethodGet, path, "", nil)
+	r.Header.Set("Accept", "text/html")
+	if languages != "" {
+		r.Header.Set("Accept-Language", languages)
+	}
+	response, err := s.http.Client().Transport.RoundTrip(r)
+	check(s.t, err)
+	response.Body.Close()
+	return response
+}
+
+// A link for checking opens in the language that the reader's browser prefers; one who has chosen Spanish stays there, and
+// nobody is led in a circle.
+func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
+	s := open(t, options{})
+	_, certificate := s.certificate("Title", "one")
+	for _, path := range []string{"/integrity/" + s.registered("a", 1, "one"), "/certificates/" + certificate} {
+		for languages, english := range map[string]bool{
+			"": false, "es": false, "en": true, "en-GB,en;q=0.9,es;q=0.8": true, "es-MX,es;q=0.9,en;q=0.8": false, "fr,en;q=0.5": true, "fr": false,
+			"en;q=0.3,es;q=0.7": false, "en;q=0": false, "*": false, "en;q=x": false, strings.Repeat("-", 3000): false,
+		} {
+			a := s.reads(path, languages)
+			want, location := http.StatusOK, ""
+			if english {
+				want, location = http.StatusFound, "/en"+path
+			}
+			if a.StatusCode != want || a.Header.Get("Location") != location || a.Header.Get("Vary") != "Accept-Language" || a.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s for %.40q: %d %v", path, languages, a.StatusCode, a.Header)
+			}
+		}
+		for _, stays := range []string{path + "?lang=es", "/en" + path, "/en" + path + "?lang=es"} {
+			for _, languages := range []string{"en", "es"} {
+				if a := s.reads(stays, languages); a.StatusCode != http.StatusOK {
+					t.Errorf("%s for %s: %d", stays, languages, a.StatusCode)
+				}
+			}
+		}
+		change := regexp.MustCompile(`<a class="language" href="([^"]*)"`)
+		if to := html.UnescapeString(string(change.FindSubmatch(s.page("/en" + path).body)[1])); to != path+"?"+web.Chosen || s.reads(to, "en").StatusCode != http.StatusOK {
+			t.Errorf("the way to Spanish is %s", to)
+		}
+		if to := string(change.FindSubmatch(s.page(path).body)[1]); to != "/en"+path {
+			t.Errorf("the way to English is %s", to)
+		}
+		r := s.request(http.MethodPost, path, "", strings.NewReader("sha256="+hash("one"))) // a form keeps its language
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Accept-Language", "en")
+		response, err := s.http.Client().Do(r)
+		check(t, err)
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("the form of %s: %d", path, response.StatusCode)
+		}
+	}
+}
+
+// A page has one address: what leads there besides is a code as answers write it, or has a slash after it.
+func TestOtherAddressesLeadToThePage(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	for from, to := range map[string]string{
+		"/errors/INVALID_DATA": "/errors/invalid-data", "/errors/Invalid-Data": "/errors/invalid-data", "/errors/invalid_data?a=1": "/errors/invalid-data?a=1",
+		"/errors/invalid-data/": "/errors/invalid-data", "/limits/": "/limits", "/en/": "/en", "/developers/": "/developers", "/en/developers/mcp/?x=1&y": "/en/developers/mcp?x=1&y",
+		"/developers/verify/": "/developers/verify", "/developers/reference/records/": "/developers/reference/records",
+		"/integrity/" + id + "/": "/integrity/" + id, "/en/integrity/" + id + "/": "/en/integrity/" + id, "/certificates/x%2Fy/": "",
+	} {
+		a := s.reads(from, "")
+		if to == "" && a.StatusCode == http.StatusNotFound {
+			continue
+		}
+		if a.StatusCode != http.StatusPermanentRedirect || a.Header.Get("Location") != to {
+			t.Errorf("%s: %d %s, want %s", from, a.StatusCode, a.Header.Get("Location"), to)
+		}
+	}
+	for _, nowhere := range []string{"/errors/none", "/errors/NONE/x", "/limits//", "//limits/", "//example.org/", "/none/", "/api/v1/integrity/records/", "/healthz/", "/api/integrity-openapi/", "/developers/verify_integrity.py/"} {
+		if a := s.reads(nowhere, ""); a.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %d %s", nowhere, a.StatusCode, a.Header.Get("Location"))
+		}
+	}
+}
+
+// What crawlers, browsers and those who find a weakness look for stands where they look.
+func TestFilesThatProgramsLookFor(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.SecurityContact = "mailto:security@example.org, https://example.org/security"
+	}})
+	for path, contentType := range map[string]string{"/robots.txt": "text/plain; charset=utf-8", "/favicon.ico": "image/x-icon", "/.well-known/security.txt": "text/plain; charset=utf-8"} {
+		a := s.page(path)
+		if a.status != http.StatusOK || a.header.Get("Content-Type") != contentType || a.header.Get("ETag") == "" {
+			t.Errorf("%s: %d %v", path, a.status, a.header)
+		}
+	}
+	if icon := s.page("/favicon.ico").body; !strings.HasPrefix(string(icon), "\x00\x00\x01\x00") {
+		t.Error("it must be an icon")
+	}
+	text := string(s.page("/.well-known/security.txt").body)
+	for _, line := range []string{"Contact: mailto:security@example.org\n", "Contact: https://example.org/security\n", "Canonical: " + baseURL + "/.well-known/security.txt\n"} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no %q in %q", line, text)
+		}
+	}
+	expires, err := time.Parse("Expires: 2006-01-02T15:04:05Z", regexp.MustCompile(`(?m)^Expires: .*$`).FindString(text))
+	if left := time.Until(expires); err != nil || left < 5*30*24*time.Hour || left > 365*24*time.Hour { // RFC 9116, section 2.5.5: less than a year
+		t.Errorf("it expires in %s: %v", left, err)
+	}
+	open(t, options{}).public("/.well-known/security.txt").refuses(http.StatusNotFound, domain.NotFound)
+}
+
+// Every page that may be listed says in a sentence what it is for, where it stands, and where its other language does; the
+// two name each other.
+func TestPagesSayWhatTheyAreFor(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	pages := []string{"/", "/en", "/limits", "/errors/invalid-data", "/developers/verify", "/en/developers/verify", "/developers/reference/records", "/en/developers/reference/records", "/integrity/" + id, "/en/integrity/" + id}
+	for _, name := range web.DeveloperPages() {
+		if path := strings.TrimSuffix("/developers/"+name, "/"); s.page(path).status == http.StatusOK {
+			pages = append(pages, path, "/en"+path)
+		}
+	}
+	one := func(page, pattern string) string {
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1)
+		if len(found) != 1 {
+			return ""
+		}
+		return html.UnescapeString(found[0][1])
+	}
+	said := map[string]string{}
+	for _, path := range pages {
+		page := string(s.page(path).body)
+		if text := one(page, `<meta name="description" content="([^"]*)">`); len(text) < 30 || len(text) > 400 || said[text] != "" {
+			t.Errorf("%s says %q, as does %s", path, text, said[text])
+		} else {
+			said[text] = path
+		}
+		if to := one(page, `<link rel="canonical" href="([^"]*)">`); to != baseURL+path {
+			t.Errorf("%s stands at %s", path, to)
+		}
+		var versions []string
+		for _, found := range regexp.MustCompile(`<link rel="alternate" hreflang="([^"]*)" href="([^"]*)">`).FindAllStringSubmatch(page, -1) {
+			versions = append(versions, found[1]+" "+found[2])
+		}
+		spanish, _ := strings.CutPrefix(path, "/en")
+		english := "/en" + strings.TrimSuffix(spanish, "/")
+		want := []string{"es " + baseURL + spanish, "en " + baseURL + english, "x-default " + baseURL + spanish}
+		if spanish == "" {
+			want = []string{"es " + baseURL + "/", "en " + baseURL + "/en", "x-default " + baseURL + "/"}
+		}
+		if path == "/limits" || strings.HasPrefix(path, "/errors/") { // which are in both
+			want = nil
+		}
+		if !slices.Equal(versions, want) {
+			t.Errorf("%s: %v, want %v", path, versions, want)
+		}
+	}
+	if page := string(s.page("/integrity/x").body); strings.Contains(page, `rel="canonical"`) || strings.Contains(page, "description") {
+		t.Error("a failure says where it stands")
+	}
+}
