@@ -60,6 +60,7 @@ func (s *server) me(r *http.Request) (any, error) {
 		Member:         wire.Member{ID: a.Member.String(), Role: a.Role},
 		PerMinuteLimit: a.PerMinute,
 		Quota:          wire.FullMonth{Versions: viewAllowance(versions.Total), Month: quota},
+		Versions:       s.versions(r),
 	}, err
 }
 

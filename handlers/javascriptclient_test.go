@@ -19,6 +19,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/developers"
+	"integrityledger/schemas"
 )
 
 const (
@@ -62,7 +63,12 @@ func TestJavaScriptClient(t *testing.T) {
 	s := open(t, options{})
 	directory := installedClient(t, s.http.URL+clientAddress)
 	s.javaScriptStory(directory, clientTests)
-	runTests(t, directory, clientTests+"/failures.test.js", "{}")
+	s.logged(`"client":"integrity-javascript/` + developers.Version + `"`)
+	outcomes, err := filepath.Abs("../schemas/" + schemas.OutcomesFile)
+	check(t, err)
+	setup, err := json.Marshal(body{"outcomes": outcomes})
+	check(t, err)
+	runTests(t, directory, clientTests+"/failures.test.js", string(setup))
 }
 
 // javaScriptStory runs the tests of a folder that need a service, with the client that is installed in another.

@@ -27,6 +27,7 @@ import (
 // call is what is known about the request under way.
 type call struct {
 	requestID  string
+	client     string    // that the request names: a product, or empty
 	template   string    // of the route
 	start      time.Time // the moment at which everything about the request is decided
 	access     domain.Access
@@ -76,7 +77,7 @@ const (
 func (s *server) serve(rt route) http.Handler {
 	timeout, own, public := rt.timeout(), s.securityHeaders(rt.policy.anyOrigin), s.securityHeaders(true)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{requestID: requestID(r), template: rt.template, start: s.Now(), challenged: s.challenged(rt.policy), unwanted: r.Body}
+		c := &call{requestID: requestID(r), client: clientVersion(r), template: rt.template, start: s.Now(), challenged: s.challenged(rt.policy), unwanted: r.Body}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), timeout)
 		defer cancel()
 		ctx, span := s.startSpan(ctx, rt, r)
@@ -86,6 +87,9 @@ func (s *server) serve(rt route) http.Handler {
 			public.set(w.Header())
 		} else {
 			own.set(w.Header())
+		}
+		if strings.HasPrefix(r.URL.Path, "/api/") {
+			w.Header()[versionHeader] = s.version
 		}
 		var resp response
 		err := contain(func() (err error) {
@@ -278,7 +282,7 @@ func preflight(rt route) response {
 	return response{status: http.StatusNoContent, cache: noStore, header: http.Header{
 		"Allow":                        {rt.allow()},
 		"Access-Control-Allow-Methods": {rt.allow()},
-		"Access-Control-Allow-Headers": {"X-Request-Id, If-None-Match"},
+		"Access-Control-Allow-Headers": {"X-Request-Id, If-None-Match, Integrity-Version"},
 		"Access-Control-Max-Age":       {"86400"},
 	}}
 }
@@ -318,7 +322,7 @@ func (s *server) securityHeaders(anyOrigin bool) fixedHeaders {
 		headers[len(headers)-1].values = []string{"cross-origin"}
 		headers = append(headers, fixedHeaders{
 			{"Access-Control-Allow-Origin", []string{"*"}},
-			{"Access-Control-Expose-Headers", []string{"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id"}},
+			{"Access-Control-Expose-Headers", []string{"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Integrity-Version"}},
 		}...)
 	}
 	if strings.HasPrefix(s.BaseURL, "https://") {
@@ -355,7 +359,10 @@ func (s *server) logRequest(ctx context.Context, c *call, o Observation, written
 	record.AddAttrs(
 		slog.String("route", o.Route), slog.String("method", o.Method), slog.Int("status", o.Status),
 		slog.String("code", string(o.Code)), slog.Duration("duration", o.Duration),
-		slog.Int("bytes", written), slog.String("requestId", c.requestID))
+		slog.Int("bytes", written), slog.String("requestId", c.requestID), slog.String("service", s.version[0]))
+	if c.client != "" {
+		record.AddAttrs(slog.String("client", c.client))
+	}
 	if s.Tracer != nil {
 		if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
 			record.AddAttrs(slog.String("traceId", span.TraceID().String()))

@@ -207,10 +207,10 @@ func TestPythonTypes(t *testing.T) {
 // verifier accepts; and it keeps its promises when others misbehave.
 func TestPythonClient(t *testing.T) {
 	t.Parallel()
-	pythonClientStory(t, servedPython(t))
+	pythonClientStory(t, servedPython(t)).logged(`"client":"integrity-python/` + developers.Version + `"`)
 }
 
-func pythonClientStory(t *testing.T, files pythonFiles) {
+func pythonClientStory(t *testing.T, files pythonFiles) *service {
 	t.Helper()
 	s := open(t, options{})
 	secure := httptest.NewTLSServer(s.http.Config.Handler)
@@ -231,4 +231,5 @@ func pythonClientStory(t *testing.T, files pythonFiles) {
 		t.Error("the service's log holds the key or the content")
 	}
 	s.Audit(t)
+	return s
 }

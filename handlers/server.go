@@ -104,6 +104,8 @@ type Config struct {
 	Closing <-chan struct{}
 	// Transparency answers what the transparency log publishes. Nil: the service keeps no log.
 	Transparency *transparency.Reader
+	// ProofTimeout is for how long evidence waits for the log's tables before it goes without a proof; 0 means 300 ms.
+	ProofTimeout time.Duration
 	// Observe hears of every request after its answer; it must not wait. It may be nil.
 	Observe func(Observation)
 	// Tracer makes a span of every request. Nil: none.
@@ -138,6 +140,7 @@ type server struct {
 	unproven, unstamped atomic.Int64
 	guides              func() (map[string][]byte, error) // pages for developers, by path
 	downloads           []developers.Download
+	version             []string // of the service: the value of its header
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
@@ -168,6 +171,7 @@ func New(c Config) http.Handler {
 		records:   newVerifier(),
 		console:   newConsole(c),
 		downloads: must(developers.Downloads()),
+		version:   []string{must(serviceVersion())},
 	}
 	s.site = must(web.New(web.Config{BaseURL: c.BaseURL, Relationship: c.Relationship, Console: s.console != nil, Demo: c.Demo}))
 	for _, code := range must(ErrorCodes()) {

@@ -95,6 +95,13 @@ type Me struct {
 	Member         Member       `json:"member"`
 	PerMinuteLimit int          `json:"perMinuteLimit"`
 	Quota          FullMonth    `json:"quota"`
+	Versions       Versions     `json:"versions"`
+}
+
+// Versions are those of the two ends of a request: what the header Integrity-Version says in it and in its answer.
+type Versions struct {
+	Service string  `json:"service"`
+	Client  *string `json:"client"` // null where the request names none
 }
 
 // FullMonth is the month with the new versions of the integrity API.

@@ -15,7 +15,8 @@ import (
 	"integrityledger/handlers/client"
 )
 
-const UserAgent = "integrity-cli"
+// Name is that of the program in Integrity-Version.
+const Name = "integrity-cli"
 
 // help is what the commands are called, and what --help says of them.
 //
@@ -73,7 +74,7 @@ func ConnectTo(a *cli.App, url string) (*client.Client, error) {
 	if _, _, ok := domain.ParseAPIKey(key); !ok {
 		return nil, fmt.Errorf("%s must be the text of an API key (ik_…)", config.VariableAPIKey)
 	}
-	return client.New(client.Config{BaseURL: base, APIKey: key, UserAgent: UserAgent})
+	return client.New(client.Config{BaseURL: base, APIKey: key, Name: Name})
 }
 
 // serviceURL settles the address: the flag, the variable, or this machine.

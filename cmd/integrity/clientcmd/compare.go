@@ -63,7 +63,7 @@ func (a *app) compareCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		service, err := client.New(client.Config{BaseURL: at.base, UserAgent: UserAgent})
+		service, err := client.New(client.Config{BaseURL: at.base, Name: Name})
 		if err != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func (a *app) monitorCommand() *cobra.Command {
 			}
 			w.kept = append(w.kept, k)
 		}
-		service, err := client.New(client.Config{BaseURL: base, Timeout: 20 * time.Second, UserAgent: UserAgent})
+		service, err := client.New(client.Config{BaseURL: base, Timeout: 20 * time.Second, Name: Name})
 		if err != nil {
 			return err
 		}

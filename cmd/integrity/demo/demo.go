@@ -144,7 +144,7 @@ func (s *Demo) demoWorks(ctx context.Context, access Access) bool {
 }
 
 func (s *Demo) client(key string) (*client.Client, error) {
-	return client.New(client.Config{BaseURL: "http://" + s.Address.String(), APIKey: key, UserAgent: clientcmd.UserAgent})
+	return client.New(client.Config{BaseURL: "http://" + s.Address.String(), APIKey: key, Name: clientcmd.Name})
 }
 
 // makeDemo makes new keys, in the organization of former ones where there is one in this ledger.
