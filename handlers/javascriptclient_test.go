@@ -19,6 +19,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/developers"
+	"integrityledger/schemas"
 )
 
 const (
@@ -63,7 +64,11 @@ func TestJavaScriptClient(t *testing.T) {
 	directory := installedClient(t, s.http.URL+clientAddress)
 	s.javaScriptStory(directory, clientTests)
 	s.logged(`"client":"integrity-javascript/` + developers.Version + `"`)
-	runTests(t, directory, clientTests+"/failures.test.js", "{}")
+	outcomes, err := filepath.Abs("../schemas/" + schemas.OutcomesFile)
+	check(t, err)
+	setup, err := json.Marshal(body{"outcomes": outcomes})
+	check(t, err)
+	runTests(t, directory, clientTests+"/failures.test.js", string(setup))
 }
 
 // javaScriptStory runs the tests of a folder that need a service, with the client that is installed in another.

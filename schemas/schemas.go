@@ -22,11 +22,13 @@ const (
 
 // VectorsFile holds receipts and what every verifier must find in them; the test of domain/evidence writes it.
 // GeneratedAtFile holds forms of generatedAt and what is kept of them, WebhookVectorsFile deliveries of webhooks; the test
-// of projections/queue/webhooks writes it. Every file but these five is a JSON Schema.
+// of projections/queue/webhooks writes it. OutcomesFile holds answers to writes that did not succeed, and what every client
+// must make of them. Every file but these six is a JSON Schema.
 const (
 	VectorsFile        = "verification-vectors.json"
 	GeneratedAtFile    = "generated-at-vectors.json"
 	WebhookVectorsFile = "webhook-vectors.json"
+	OutcomesFile       = "outcome-vectors.json"
 )
 
 // IsVectors reports whether a file holds test vectors.

@@ -51,8 +51,8 @@ func (a *app) benchCommand() *cobra.Command {
 			return errors.New("--growth must be at least 100000 records (--growth=N), with neither --quick nor --duration")
 		case c.Flags().Changed("rebuild") && (config.Rebuild < 1000 || config.Quick || config.Soak != 0 || config.Growth != 0):
 			return errors.New("--rebuild must be at least 1000 records (--rebuild=N), with none of --quick, --growth and --duration")
-		case config.Flood && (config.Quick || config.Soak != 0 || config.Growth != 0 || config.Rebuild != 0):
-			return errors.New("--flood: must be without --quick, --growth, --duration and --rebuild")
+		case (config.Flood || config.Outbox) && (config.Flood && config.Outbox || config.Quick || config.Soak != 0 || config.Growth != 0 || config.Rebuild != 0):
+			return errors.New("--flood and --outbox: each must be without the other, --quick, --growth, --duration and --rebuild")
 		case config.Soak == 0 && c.Flags().Changed("c"):
 			return errors.New("--c belongs to --duration: name that too")
 		}
@@ -90,6 +90,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f.Int64Var(&config.Rebuild, "rebuild", 0, "instead of all that: rebuild the projections of so many records (1,000,000 without a number) while 200 registrations a second go on")
 	f.Lookup("rebuild").NoOptDefVal = "1000000"
 	f.BoolVar(&config.Flood, "flood", false, "instead of all that: a tenant that registers 5 a second, alone and beside another that floods its shard with batches and single registrations")
+	f.BoolVar(&config.Outbox, "outbox", false, "instead of all that: an origin system's outbox of 20,000 declarations in SQLite, sent in batches, and then their evidence")
 	f.StringVar(&config.Profile, "profile", "", "directory for CPU profiles of the first round of every contender, for go tool pprof")
 	f.StringVar(&chart, "svg", "", "file for a chart of the ratios beside their targets, and of the figures")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

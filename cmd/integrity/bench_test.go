@@ -183,7 +183,7 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 
 func TestBenchFlags(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--rebuild=10"}, {"--rebuild", "--duration", "1m"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"--flood", "--quick"}, {"now"}} {
+	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--rebuild=10"}, {"--rebuild", "--duration", "1m"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"--flood", "--quick"}, {"--outbox", "--flood"}, {"now"}} {
 		r := integrity(t, nil, append([]string{"bench"}, args...)...)
 		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "must be") && !strings.Contains(r.errs, "must read") && !strings.Contains(r.errs, "belongs to") {
 			t.Errorf("%v: exit code %d: %s", args, r.code, r.errs)

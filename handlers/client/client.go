@@ -10,8 +10,8 @@
 // No write is ever repeated by the client. When a write fails, ask two things. [Refused]: the service has decided
 // against it; sending it again does not help, it needs correction. [Unknown]: it may have happened all the same. Then
 // look the version up and send the exact same declaration again: what was registered already is answered as a replay,
-// which consumes nothing. Everything else (408, 429, 503) is worth repeating after [Error].RetryAfter. Package outbox
-// does all of that, and survives crashes.
+// which consumes nothing. Where both are false nothing was done, and the same is worth sending again after [RetryAfter].
+// Package outbox does all of that, and survives crashes. schemas/outcome-vectors.json holds these rules.
 //
 // # What a read shows
 //
@@ -29,6 +29,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"runtime/debug"
 	"strconv"
@@ -233,9 +234,10 @@ func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
 // do asks once and returns the body of a success. Its errors never hold a query, which may hold a hash, and never the
 // key.
 func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
-	request, err := c.request(ctx, a)
+	connected := false // Do returns after the connection was made, if any
+	request, err := c.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}), a)
 	if err != nil {
-		return nil, err
+		return nil, notSentError{err}
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -243,7 +245,10 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 		if errors.As(err, &inner) {
 			err = inner.Err
 		}
-		return nil, fmt.Errorf("the service at %s did not answer: %w", c.base, err)
+		if err = fmt.Errorf("the service at %s did not answer: %w", c.base, err); !connected {
+			err = notSentError{err}
+		}
+		return nil, err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, MaxAnswer+1))
@@ -259,14 +264,14 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 		return nil, fmt.Errorf("%s redirects (%d), which is not followed: use the address that it redirects to", c.base, response.StatusCode)
 	}
 	var e envelope
+	wait := retryAfter(response.Header.Get("Retry-After"), time.Now())
 	if err := json.Unmarshal(body, &e); err != nil || e.Error == nil || e.Error.Code == "" {
 		// A proxy's 404 is not the service's word on anything.
-		return nil, fmt.Errorf("%s answered %d without a reason", c.base, response.StatusCode)
+		return nil, unexplainedError{fmt.Errorf("%s answered %d without a reason; is this the address of the service?", c.base, response.StatusCode), wait}
 	}
 	e.Error.Status = response.StatusCode
 	refused := newError(e.Error)
-	refused.RequestID = e.Meta.RequestID
-	refused.RetryAfter = retryAfter(response.Header.Get("Retry-After"), time.Now())
+	refused.RequestID, refused.RetryAfter, refused.Address = e.Meta.RequestID, wait, c.base
 	return nil, refused
 }
 

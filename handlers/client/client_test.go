@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/client/clienttest"
 	"integrityledger/handlers/wire"
 )
 
@@ -63,61 +64,52 @@ func TestBaseURL(t *testing.T) {
 	}
 }
 
-// TestOutcomes tells refused, unknown and worth repeating apart, and sends every write once.
+// TestOutcomes tells refused, unknown and worth repeating apart, as every client does (schemas/outcome-vectors.json), and
+// sends every write once.
 func TestOutcomes(t *testing.T) {
-	for _, c := range []struct {
-		name             string
-		answer           http.HandlerFunc
-		refused, unknown bool
-		wait             time.Duration
-	}{
-		{"invalid key", answer(401, failure("INVALID_KEY", 401)), true, false, 0},
-		{"not authorized", answer(403, failure("COMPANY_NOT_AUTHORIZED", 403)), true, false, 0},
-		{"conflict", answer(409, failure("VERSION_CONFLICT", 409)), true, false, 0},
-		{"in progress", answer(409, failure("REQUEST_IN_PROGRESS", 409)), false, false, 0},
-		{"invalid", answer(422, failure("INVALID_DATA", 422)), true, false, 0},
-		{"limited", answer(429, failure("RATE_LIMITED", 429), "Retry-After", "7"), false, false, 7 * time.Second},
-		{"a limit that does not pass", answer(429, failure("COMPANY_LIMIT", 429), "Retry-After", "86400"), true, false, 0},
-		{"away", answer(503, failure("TEMPORARILY_UNAVAILABLE", 503), "Retry-After", "2"), false, true, 2 * time.Second},
-		{"failed", answer(500, failure("INTERNAL", 500)), false, true, 0},
-		{"a proxy", answer(502, "<html>"), false, true, 0},
-		{"a proxy's refusal", answer(403, "<html>"), false, true, 0},
-		{"a redirect", answer(307, "", "Location", "/elsewhere"), false, true, 0},
-		{"another service", answer(200, `{"ok":true}`), false, true, 0},
-		{"no record", answer(200, `{"data":{}}`), false, true, 0},
-		{"broken off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, true, 0},
-	} {
+	vectors, err := clienttest.OutcomeVectors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range vectors {
 		var requests atomic.Int64
 		client := against(t, func(w http.ResponseWriter, r *http.Request) {
 			requests.Add(1)
 			if r.Header.Get("Authorization") == "" || r.URL.Path != "/api/v1/integrity/records" {
-				t.Errorf("%s: %s %s", c.name, r.Method, r.URL.Path)
+				t.Errorf("%s: %s %s", v.Name, r.Method, r.URL.Path)
 			}
 			_, _ = io.Copy(io.Discard, r.Body)
-			c.answer(w, r)
+			v.Serve(w)
 		})
-		_, err := client.Register(t.Context(), wire.Declaration{SHA256: strings.Repeat("a", 64)})
-		if err == nil || Refused(err) != c.refused || Unknown(err) != c.unknown || RetryAfter(err) != c.wait {
-			t.Errorf("%s: refused %t, unknown %t, wait %s: %v", c.name, Refused(err), Unknown(err), RetryAfter(err), err)
+		if v.Break == clienttest.NoConnection {
+			client.base = "http://127.0.0.1:1" // nobody else is given this port
 		}
-		if n := requests.Load(); n != 1 {
-			t.Errorf("%s: the write was sent %d times", c.name, n)
+		_, err := client.Register(t.Context(), wire.Declaration{SHA256: strings.Repeat("a", 64)})
+		if wait := RetryAfter(err); err == nil || Refused(err) != v.Want.Refused || Unknown(err) != v.Want.OutcomeUnknown || !v.Waits(wait) {
+			t.Errorf("%s: refused %t, unknown %t, wait %s: %v", v.Name, Refused(err), Unknown(err), wait, err)
+		}
+		if n := requests.Load(); n != 1 && v.Break != clienttest.NoConnection {
+			t.Errorf("%s: the write was sent %d times", v.Name, n)
 		}
 		var e *Error
-		if errors.As(err, &e) && (e.RequestID != "r-1" || len(e.Fields) != 1 || !strings.Contains(err.Error(), "/x m")) {
-			t.Errorf("%s: %+v", c.name, e)
+		if errors.As(err, &e) && (e.RequestID != "r-1" || e.Address != client.base) {
+			t.Errorf("%s: %+v", v.Name, e)
 		}
-	}
-
-	client, err := New(Config{BaseURL: "http://127.0.0.1:1", APIKey: newKey(t)}) // nobody else is given this port
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || Refused(err) || Unknown(err) {
-		t.Errorf("a connection that was never made: %v", err)
 	}
 	if Refused(nil) || Unknown(nil) {
 		t.Error("a success is neither refused nor unknown")
+	}
+	// What the service refuses names every member, and what cannot be asked was not sent.
+	client := against(t, answer(422, failure("INVALID_DATA", 422)))
+	if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || !strings.Contains(err.Error(), "/x m") {
+		t.Errorf("a refused member: %v", err)
+	}
+	if _, err := client.Revoke(t.Context(), "x", ""); err == nil || Unknown(err) || Refused(err) {
+		t.Errorf("what cannot be asked: %v", err)
+	}
+	client.key = ""
+	if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || Unknown(err) {
+		t.Errorf("without a key: %v", err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -25,6 +24,7 @@ type Error struct {
 	Retryable  bool                // time alone may help
 	RetryAfter time.Duration       // how long until it can succeed; 0 where the service says nothing
 	RequestID  string              // names the request to the service's operator
+	Address    string              // that was asked: the service's origin; empty for an item of a batch
 }
 
 func newError(f *wire.Failure) *Error {
@@ -49,6 +49,17 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// notSentError means that nothing was sent: the request could not be made, or no connection.
+type notSentError struct{ error }
+
+func (e notSentError) Unwrap() error { return e.error }
+
+// unexplainedError is a refusal that is not the service's word.
+type unexplainedError struct {
+	error
+	wait time.Duration // that it asks for
+}
+
 // Refused is true when the service has decided: nothing was done, and the same request again does not help (401, 403,
 // 409, 422 and the like, specification "Errors", and a limit that does not pass with time). It is false for what
 // waiting may mend: what the service calls retryable, 408, 5xx, and no answer at all.
@@ -58,23 +69,25 @@ func Refused(err error) bool {
 }
 
 // Unknown is true when a write that failed may have happened all the same: look it up, and send the exact same one
-// again. A connection that was never made, and any answer below 500, mean that nothing was done.
+// again. What could not be asked, a connection that was never made, and any answer of the service below 500 (a 408 too:
+// the request had not arrived) mean that nothing was done.
 func Unknown(err error) bool {
 	var e *Error
 	if errors.As(err, &e) {
-		return e.Status >= 500 || e.Status == http.StatusRequestTimeout
+		return e.Status >= 500
 	}
-	var network *net.OpError
-	return err != nil && (!errors.As(err, &network) || network.Op != "dial")
+	return err != nil && !errors.As(err, new(notSentError))
 }
 
-// RetryAfter is how long the service asks to wait; 0 where it says nothing, or time does not help.
+// RetryAfter is how long the service, or a proxy before it, asks to wait; 0 where it says nothing, or time does not help.
 func RetryAfter(err error) time.Duration {
 	var e *Error
-	if errors.As(err, &e) && (e.Retryable || e.Status >= 500) {
+	if errors.As(err, &e) && !Refused(err) {
 		return e.RetryAfter
 	}
-	return 0
+	var u unexplainedError
+	errors.As(err, &u)
+	return u.wait
 }
 
 // retryAfter reads both forms of the header (RFC 9110, section 10.2.3).

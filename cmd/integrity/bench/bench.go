@@ -38,6 +38,8 @@ type Config struct {
 	Rebuild int64
 	// Flood: only a quiet tenant beside one that floods.
 	Flood bool
+	// Outbox: only an origin system's outbox in SQLite.
+	Outbox bool
 	// Profile is a directory for CPU profiles of the first round; empty: none.
 	Profile  string
 	Progress func(line string)
@@ -117,6 +119,8 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		measure = r.rebuildUnderLoad
 	case r.Flood:
 		measure = r.flood
+	case r.Outbox:
+		measure = r.outbox
 	}
 	if err := measure(ctx, &result); err != nil {
 		return result, err

@@ -97,6 +97,7 @@ var goals = []goal{
 	{targetAudit, unitRate, atLeast, 25_000, 60_000, nil},
 	{targetExport, unitRate, atLeast, 25_000, 60_000, nil},
 	{targetIdle, unitShare, atMost, 0.6, 0.3, nil},
+	{targetOutbox, unitRate, atLeast, 2000, 4000, nil},
 	{targetWebhooks, unitRate, atLeast, 2000, 5000, nil},
 	{targetSoak, unitRatio, atLeast, 0.85, 0, nil},
 	{targetPause, unitTime, atMost, 1000, 0, nil},

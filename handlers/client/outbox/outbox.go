@@ -250,7 +250,7 @@ const (
 
 // next are the items that are due first, whether yet or later, at most so many.
 func (o *Outbox) next(ctx context.Context, where string, most int) (items []Item, err error) {
-	rows, err := o.db.QueryContext(ctx, `SELECT `+columns+` FROM integrity_outbox WHERE `+where+` ORDER BY due_at, id LIMIT ?`, most)
+	rows, err := o.db.QueryContext(ctx, `SELECT `+columns+` FROM integrity_outbox WHERE `+where+` ORDER BY due_at, id LIMIT ?`, most) //nolint:gosec // both are constants of this package
 	if err != nil {
 		return nil, err
 	}

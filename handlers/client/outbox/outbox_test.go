@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/client/clienttest"
 	"integrityledger/handlers/wire"
 )
 
@@ -54,7 +56,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, now: testTime, bodies: map[string][]string{}, accepted: map[string]bool{}, refuseItem: map[string]string{}}
 	var err error
-	if b.db, err = sql.Open("sqlite", filepath.Join(t.TempDir(), "origin.db")+"?_txlock=immediate"); err != nil {
+	if b.db, err = sql.Open("sqlite", filepath.Join(t.TempDir(), "origin.db")+"?_txlock=immediate&_pragma=synchronous(OFF)"); err != nil {
 		t.Fatal(err)
 	}
 	b.db.SetMaxOpenConns(1)
@@ -64,15 +66,20 @@ func newBench(t *testing.T) *bench {
 	}
 	server := httptest.NewServer(http.HandlerFunc(b.serve))
 	t.Cleanup(server.Close)
+	b.worker = b.newWorker(b.client(server.URL))
+	return b
+}
+
+func (b *bench) client(base string) *client.Client {
+	b.t.Helper()
 	id := domain.NewKeyID(time.Now(), 0)
 	key, _ := domain.NewAPIKey(id)
-	c, err := client.New(client.Config{BaseURL: server.URL, APIKey: key})
+	c, err := client.New(client.Config{BaseURL: base, APIKey: key})
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
-	b.worker = b.newWorker(c)
-	return b
+	b.t.Cleanup(c.Close)
+	return c
 }
 
 func (b *bench) newWorker(c *client.Client) *Worker {
@@ -210,7 +217,7 @@ func (b *bench) wantStates(want string) {
 	b.t.Helper()
 	var got string
 	if err := b.db.QueryRowContext(b.t.Context(), `SELECT group_concat(document_reference || ' v' || version || ' ' || state, ', ')
-		FROM (SELECT * FROM integrity_outbox ORDER BY document_reference, version)`).Scan(&got); err != nil {
+		FROM (SELECT document_reference, version, state FROM integrity_outbox ORDER BY document_reference, version)`).Scan(&got); err != nil {
 		b.t.Fatal(err)
 	}
 	if got != want {
@@ -534,22 +541,49 @@ func (b *bench) run2() {
 	b.run()
 }
 
-// TestLateBodyIsSentAgain: a body that was cut off for its pace was not decided about.
-func TestLateBodyIsSentAgain(t *testing.T) {
-	b := newBench(t)
-	refusals := 0
-	b.refuse = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-		if n > 1 {
-			return false
-		}
-		refusals++
-		refused(408, "REQUEST_TIMEOUT", "Retry-After", "1")(w)
-		return true
+// TestOutcomes: the worker makes of an answer what every client must (schemas/outcome-vectors.json): it stops, or looks up
+// and sends again, or sends again, and waits no shorter than it is asked to.
+func TestOutcomes(t *testing.T) {
+	vectors, err := clienttest.OutcomeVectors()
+	if err != nil {
+		t.Fatal(err)
 	}
-	b.add("d-1")
-	b.run()
-	if i := b.item("d-1"); refusals != 1 || i.State != Done {
-		t.Errorf("after %d refusals: %+v", refusals, i)
+	for _, v := range vectors {
+		b := newBench(t)
+		b.refuse = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+			if n == 1 {
+				v.Serve(w)
+			}
+			return n == 1
+		}
+		b.add("d-1")
+		answered, away := b.worker.config.Client, b.client("http://127.0.0.1:1")
+		if v.Break == clienttest.NoConnection {
+			b.worker.config.Client = away
+			b.refuse = nil
+		}
+		b.worker.sleep = func(_ context.Context, d time.Duration, _ <-chan struct{}) {
+			if v.Want.RetryAfterAtLeast > 0 {
+				d = math.MaxInt64 // the worker looks every minute
+			}
+			b.now = b.now.Add(d)
+			b.worker.config.Client = answered
+			if want := map[bool]State{true: Sent, false: Waiting}[v.Want.OutcomeUnknown]; b.item("d-1").State != want && len(b.slept) == 0 {
+				t.Errorf("%s: %s, want %s", v.Name, b.item("d-1").State, want)
+			}
+			b.slept = append(b.slept, d)
+		}
+		b.run()
+		if v.Want.Refused {
+			if i := b.item("d-1"); i.State != Stopped || len(b.slept) > 0 {
+				t.Errorf("%s: %+v, slept %v", v.Name, i, b.slept)
+			}
+			continue
+		}
+		least := time.Duration(max(v.Want.RetryAfter, v.Want.RetryAfterAtLeast)) * time.Second
+		if i := b.item("d-1"); i.State != Done || b.now.Sub(testTime) < least || slices.Contains(b.requests, "lookup") != v.Want.OutcomeUnknown {
+			t.Errorf("%s: %+v after %s, requests %v", v.Name, i, b.now.Sub(testTime), b.requests)
+		}
 	}
 }
 

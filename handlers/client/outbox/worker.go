@@ -150,7 +150,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// due are the items of a lane that can be worked on now, or else how long the first of them waits; -1: there is none.
+// due are the items of a lane that can be worked on now, or else how long the first of them waits; -1: nothing waits.
 func (w *Worker) due(ctx context.Context, l lane, where string, most int) (items []Item, wait time.Duration, err error) {
 	if items, err = w.config.Outbox.next(ctx, where, most); err != nil || len(items) == 0 {
 		return nil, -1, err

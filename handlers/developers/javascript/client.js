@@ -483,9 +483,14 @@ async function read(response) {
   }
 }
 
+// A connection that was never made has sent nothing.
+const neverConnected = (error) =>
+  error?.code === "UND_ERR_CONNECT_TIMEOUT" || error?.syscall === "connect" || error?.syscall === "getaddrinfo" || (error?.errors?.every(neverConnected) ?? false);
+
 // failed says why there is no answer. A write may have been done all the same.
 function failed(cause, { signal, clock, writes, status }) {
-  const details = { cause, status, outcomeUnknown: writes, retryable: !writes };
+  const outcomeUnknown = writes && !neverConnected(cause.cause);
+  const details = { cause, status, outcomeUnknown, retryable: !outcomeUnknown };
   if (signal?.aborted) {
     return new IntegrityError("ABORTED", "The caller aborted the request.", { ...details, retryable: false });
   }
@@ -502,7 +507,7 @@ function answer(response, text, { writes, raw, withMeta }) {
   const { status } = response;
   const requestId = response.headers.get("X-Request-Id");
   if (response.type === "opaqueredirect" || (status >= 300 && status < 400)) {
-    throw new IntegrityError("REDIRECT_REFUSED", "The service answered with a redirect; check baseUrl.", { status, requestId });
+    throw new IntegrityError("REDIRECT_REFUSED", "The service answered with a redirect; check baseUrl.", { status, requestId, outcomeUnknown: writes });
   }
   let value;
   try {
@@ -520,19 +525,30 @@ function answer(response, text, { writes, raw, withMeta }) {
   throw refused(status, value?.error, response.headers.get("Retry-After"), requestId, writes);
 }
 
-// refused is the service's own error. After a 5xx a write may have been done.
+// refused is the service's own error. After a 5xx, or an answer that is not the service's, a write may have been done;
+// after a 408 it was not: it had not arrived.
 function refused(status, error, retryAfter, requestId, writes) {
-  const outcomeUnknown = writes && status >= 500;
+  const wait = secondsOf(retryAfter);
   if (typeof error?.code !== "string") {
-    return new IntegrityError("UNREADABLE_ANSWER", `HTTP ${status} without an error of this service.`, { status, requestId, outcomeUnknown });
+    return new IntegrityError("UNREADABLE_ANSWER", `HTTP ${status} without an error of this service.`, { status, requestId, outcomeUnknown: writes, retryAfter: wait });
   }
+  const retryable = error.retryable === true || status === 408;
   return new IntegrityError(error.code, String(error.detail), {
-    status, requestId, outcomeUnknown,
-    retryable: error.retryable === true,
-    retryAfter: /^\d{1,9}$/.test(retryAfter ?? "") ? Number(retryAfter) : null,
+    status, requestId, retryable,
+    outcomeUnknown: writes && status >= 500,
+    retryAfter: retryable || status >= 500 ? wait : null,
     fields: Array.isArray(error.errors) ? error.errors : [],
     existing: error.existing ?? null,
   });
+}
+
+// secondsOf reads both forms of Retry-After (RFC 9110, section 10.2.3).
+function secondsOf(retryAfter) {
+  if (/^\d{1,9}$/.test(retryAfter ?? "")) {
+    return Number(retryAfter);
+  }
+  const at = /^[A-Z][a-z]{2}, .+ GMT$/.test(retryAfter ?? "") ? Date.parse(retryAfter) : NaN;
+  return Number.isNaN(at) ? null : Math.max(0, Math.ceil((at - Date.now()) / 1000));
 }
 
 function pause(milliseconds, signal) {

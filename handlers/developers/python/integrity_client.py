@@ -14,9 +14,9 @@
 The file stays where it is: its hash, size, media type and times are sent, nothing
 else. HTTPS only, but for http to this computer itself; no redirects are followed,
 no proxy or other setting of the environment is read, every request ends within a
-bounded time. Nothing is ever sent twice unless you ask for it: repeat after a
-Refused whose retryable is true, when its retry_after seconds have passed, and
-reconcile after an Unanswered whose outcome_unknown is true.
+bounded time. Nothing is ever sent twice unless you ask for it: reconcile after an
+error whose outcome_unknown is true; repeat after another whose retryable is true,
+when its retry_after seconds have passed.
 
 Lists come as pages of the API: dictionaries with the members that its contract
 names. A method that ends in _page asks for one; the one without walks all of them.
@@ -38,11 +38,13 @@ import asyncio
 import hashlib
 import ipaddress
 import json
+import math
 import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -72,10 +74,17 @@ class IntegrityError(Exception):
     """What went wrong with a request.
 
     outcome_unknown is true of a write that may have happened all the same: look it up
-    and send the exact same one again; what was done already is a replay.
+    and send the exact same one again; what was done already is a replay. Where it is
+    false and retryable is true, nothing was done: send the same again, after
+    retry_after seconds where they are known.
     """
 
     outcome_unknown = False
+    retryable = False
+    retry_after: int | None = None
+    status: int | None = None  # where there was an answer
+    code: str | None = None  # stable: see {base_url}/errors/<code in kebab case>
+    request_id: str | None = None
 
 
 class Refused(IntegrityError):
@@ -87,13 +96,13 @@ class Refused(IntegrityError):
     """
 
     def __init__(self, status: int, error: Mapping[str, Any], retry_after: int | None, request_id: str | None) -> None:
-        self.status = status
-        self.code = str(error.get("code"))  # stable: see {base_url}/errors/<code in kebab case>
+        self.status: int = status
+        self.code: str = str(error.get("code"))
         self.detail = str(error.get("detail"))
         self.fields: list[dict[str, str]] = list(error.get("errors") or [])  # each {pointer, code, message}
         self.existing: dict[str, str] | None = error.get("existing")  # of VERSION_CONFLICT: publicId and receivedAt of the accepted version
-        self.retryable = error.get("retryable") is True
-        self.retry_after = retry_after
+        self.retryable = error.get("retryable") is True or status == 408
+        self.retry_after = retry_after if self.retryable else None
         self.request_id = request_id
         fields = "".join(f"; {f.get('pointer')}: {f.get('message')}" for f in self.fields)
         super().__init__(f"{status} {self.code}: {self.detail}{fields}")
@@ -106,8 +115,12 @@ class Unanswered(IntegrityError):
     reconcile_pending. It says nothing about any document.
     """
 
-    def __init__(self, message: str, retry_after: int | None = None, outcome_unknown: bool = False) -> None:
-        self.retry_after, self.outcome_unknown = retry_after, outcome_unknown
+    def __init__(
+        self, message: str, retry_after: int | None = None, outcome_unknown: bool = False, *,
+        status: int | None = None, code: str | None = None, request_id: str | None = None, retryable: bool = False,
+    ) -> None:
+        self.retry_after, self.outcome_unknown, self.retryable = retry_after, outcome_unknown, retryable
+        self.status, self.code, self.request_id = status, code, request_id
         super().__init__(message)
 
 
@@ -569,20 +582,28 @@ class IntegrityClient:
             # A task of its own: httpx cancels within its task too, which would confuse a deadline there.
             response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request)), time_left)
         except (httpx.HTTPError, OSError, TimeoutError) as error:  # OSError: that of a certificate, among others
-            raise Unanswered(f"no answer: {type(error).__name__} {error}".rstrip()) from error
-        wait = response.headers.get("Retry-After", "")
-        retry_after = int(wait) if re.fullmatch("[0-9]{1,9}", wait) else None
+            raise Unanswered(f"no answer: {type(error).__name__} {error}".rstrip(), retryable=True) from error
+        status, retry_after = response.status_code, _seconds(response.headers.get("Retry-After", ""))
         if response.status_code in (200, 201, 202):
             if re.fullmatch("[0-9]{1,16}", sequence := response.headers.get("Integrity-Sequence", "")):
                 self._written, self._session_end = max(self._written, int(sequence)), time.monotonic() + _SESSION
             return answer
-        if not 400 <= response.status_code < 500:
-            raise Unanswered(f"status {response.status_code}", retry_after)
-        envelope = _object(answer)
+        if 300 <= status < 400:
+            raise Unanswered(f"status {status}: redirects are not followed", status=status)
+        try:
+            envelope = _object(answer)
+        except Unanswered:
+            envelope = {}
         refusal, meta = envelope.get("error"), envelope.get("meta")
-        if not isinstance(refusal, dict):
-            raise Unanswered(f"status {response.status_code}, and the answer is not of this service")
-        raise Refused(response.status_code, refusal, retry_after, meta.get("requestId") if isinstance(meta, dict) else None)
+        request_id = meta.get("requestId") if isinstance(meta, dict) else None
+        if not isinstance(refusal, dict) or not isinstance(refusal.get("code"), str):
+            raise Unanswered(f"status {status}, and the answer is not of this service", retry_after, status=status, retryable=status >= 500)
+        if not 400 <= status < 500:
+            raise Unanswered(
+                f"status {status} {refusal['code']}: {refusal.get('detail')}", retry_after,
+                status=status, code=refusal["code"], request_id=request_id, retryable=refusal.get("retryable") is True,
+            )
+        raise Refused(status, refusal, retry_after, request_id)
 
     async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
         response = await self._http.send(request, stream=True)
@@ -650,6 +671,19 @@ async def reconcile_pending(client: IntegrityClient, declaration: Mapping[str, A
         if error.code != "RECORD_NOT_FOUND":
             raise
     return await client.register(declaration)
+
+
+def _seconds(retry_after: str) -> int | None:
+    """Both forms of Retry-After (RFC 9110, section 10.2.3)."""
+    if re.fullmatch("[0-9]{1,9}", retry_after):
+        return int(retry_after)
+    try:
+        at = parsedate_to_datetime(retry_after)
+    except (ValueError, TypeError):
+        return None
+    if at.tzinfo is None:
+        return None
+    return max(0, math.ceil((at - datetime.now(timezone.utc)).total_seconds()))
 
 
 def _given(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
-from integrity_client import IntegrityClient, Refused, Unanswered, final_bytes_declaration, reconcile_pending
+from integrity_client import IntegrityClient, IntegrityError, Refused, Unanswered, final_bytes_declaration, reconcile_pending
 from verify_integrity import verify_receipt
 
 SERVICE, PLAIN = os.environ["SERVICE"], os.environ["PLAIN"]
@@ -435,6 +435,35 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(Unanswered) as unanswered:
                 await c.evidence("a" * 26)
             self.assertIn("TimeoutError", str(unanswered.exception))
+
+    async def test_outcomes(self) -> None:
+        """Every client makes the same of an answer: schemas/outcome-vectors.json."""
+        vectors = json.loads((Path(os.environ["SCHEMAS"]) / "outcome-vectors.json").read_text("utf-8"))["vectors"]
+        vector: dict[str, Any] = {}
+
+        async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+            if vector.get("break") == "body":
+                writer.write(b'HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{"data":')
+            elif (given := vector.get("answer")) is not None:
+                headers = [f"{name}: {value}" for name, value in given["headers"].items()]
+                await saying(f"{given['status']} X", given["body"].encode(), *headers)(request, writer)
+
+        async with listening(answer) as (url, wire), client(url) as here, client("http://127.0.0.1:1") as nowhere:
+            for vector in vectors:
+                sent = 0 if vector.get("break") == "connect" else 1
+                wire.requests.clear()
+                with self.subTest(vector["name"]), self.assertRaises(IntegrityError) as raised:
+                    await (here if sent else nowhere).register(declaration("d"))
+                e, want = raised.exception, vector["want"]
+                with self.subTest(vector["name"]):
+                    refused = isinstance(e, Refused) and not e.retryable
+                    self.assertEqual((want["refused"], want["outcomeUnknown"]), (refused, e.outcome_unknown))
+                    self.assertTrue(refused or e.outcome_unknown or e.retryable)
+                    if "retryAfter" in want:
+                        self.assertEqual(want["retryAfter"], e.retry_after or 0)
+                    else:
+                        self.assertGreaterEqual(e.retry_after or 0, want["retryAfterAtLeast"])
+                    self.assertEqual(sent, len(wire.requests))
 
     async def test_a_limit_says_when(self) -> None:
         body = b'{"data":null,"error":{"code":"RATE_LIMITED","detail":"d","retryable":true,"errors":[]},"meta":{"requestId":"r"}}'

@@ -1,5 +1,6 @@
 // What the installed client does when a service does not answer as it should.
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { after, beforeEach, test } from "node:test";
 
@@ -26,7 +27,7 @@ beforeEach(() => {
 const client = new Client({ baseUrl, apiKey: "ik_secret" });
 const json = (status, body, headers = {}) => (_, response) =>
   response.writeHead(status, { "Content-Type": "application/json", ...headers }).end(typeof body === "string" ? body : JSON.stringify(body));
-const failure = (status, code, more = {}) => ({ data: null, error: { code, status, detail: "…", retryable: status === 503, errors: [], ...more }, meta: {} });
+const failure = (status, code, more = {}) => ({ data: null, error: { code, status, detail: "…", retryable: status === 503 || status === 429, errors: [], ...more }, meta: {} });
 
 // once requires that a call fails so, after exactly one request.
 async function once(call, want) {
@@ -56,6 +57,42 @@ test("no request is ever repeated; a write without an answer has an unknown outc
       response.writeHead(201, { "Content-Length": "100" }).write('{"data":', () => request.socket.end());
     });
   await once(write, { code: "NETWORK", status: 201, outcomeUnknown: true });
+});
+
+// Every client makes the same of an answer: schemas/outcome-vectors.json.
+test("refused, unknown, or worth sending again", async () => {
+  const gone = createServer();
+  await new Promise((resolve) => gone.listen(0, "127.0.0.1", resolve));
+  const nobody = new Client({ baseUrl: `http://127.0.0.1:${gone.address().port}`, apiKey: "ik_secret" });
+  await new Promise((resolve) => gone.close(resolve));
+  const { vectors } = JSON.parse(await readFile(JSON.parse(process.env.SETUP).outcomes, "utf8"));
+  for (const vector of vectors) {
+    reply = (request, response) =>
+      request.resume().on("end", () => {
+        if (vector.break === "answer") {
+          request.socket.destroy();
+        } else if (vector.break === "body") {
+          response.writeHead(201, { "Content-Length": "100" }).write('{"data":', () => request.socket.end());
+        } else {
+          response.writeHead(vector.answer.status, vector.answer.headers).end(vector.answer.body);
+        }
+      });
+    const asked = vector.break === "connect" ? nobody : client;
+    requests = [];
+    const error = await asked.register({ version: 1 }).then(() => assert.fail(vector.name), (reason) => reason);
+    assert.ok(error instanceof IntegrityError, `${vector.name}: ${error}`);
+    const { refused, outcomeUnknown, retryAfter, retryAfterAtLeast } = vector.want;
+    assert.equal(error.outcomeUnknown, outcomeUnknown, vector.name);
+    if (!outcomeUnknown) {
+      assert.equal(error.retryable, !refused, vector.name);
+    }
+    if (retryAfterAtLeast === undefined) {
+      assert.equal(error.retryAfter ?? 0, retryAfter, vector.name);
+    } else {
+      assert.ok(error.retryAfter >= retryAfterAtLeast, `${vector.name}: ${error.retryAfter}`);
+    }
+    assert.equal(requests.length, vector.break === "connect" ? 0 : 1, vector.name);
+  }
 });
 
 test("a call ends in time, headers and body alike, and when it is aborted", { timeout: 60_000 }, async (t) => {
