@@ -338,6 +338,7 @@ func (w *terminal) follow(samples []guideSample) {
 			commands += s.text + "\n"
 		}
 	}
+	last := ""
 	for _, s := range samples {
 		judge, otherwise := judged[s.name]
 		switch text := w.in.of(w.t, s); {
@@ -355,6 +356,10 @@ func (w *terminal) follow(samples []guideSample) {
 			w.receiver(text)
 		case s.terminal:
 			w.run(text)
+		case strings.HasSuffix(s.name, "-output.txt"):
+			if !strings.Contains(last, text) {
+				w.t.Errorf("%s is not what was printed:\n%s", s.name, last)
+			}
 		case filepath.Ext(s.name) == ".sh":
 			if wait := before[s.name]; wait != nil {
 				wait(w)
@@ -362,6 +367,7 @@ func (w *terminal) follow(samples []guideSample) {
 			// The port of the demo's pages may be taken here.
 			text = strings.Replace(text, " origin-demo ", " origin-demo --serve "+freeAddress(w.t)+" ", 1)
 			said := w.paste(text)
+			last = said
 			for _, part := range says[s.name] {
 				if !strings.Contains(said, part) {
 					w.t.Errorf("%s does not say %s:\n%s", s.name, part, said)
