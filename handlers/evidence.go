@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -208,10 +209,8 @@ func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, 
 }
 
 const (
-	// proofTimeout is for how long evidence waits for the proof of inclusion, and proofPause for how long it does not
-	// ask for one after it has waited in vain.
 	proofTimeout = 300 * time.Millisecond
-	proofPause   = 5 * time.Second
+	proofPause   = 5 * time.Second // for how long evidence does not ask for a proof after it has waited in vain
 
 	checkpointType = "text/plain; charset=utf-8"
 	tileType       = "application/octet-stream"
@@ -309,7 +308,7 @@ func ofTree[T any](ctx context.Context, s *server, pause *atomic.Int64, what str
 	if until := pause.Load(); s.Transparency == nil || until > 0 && s.Now().UnixNano() < until {
 		return answer
 	}
-	limited, cancel := context.WithTimeout(ctx, proofTimeout)
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(s.ProofTimeout, proofTimeout))
 	defer cancel()
 	answer, err := ask(s.Transparency, limited, stored.Event.Shard, stored.Event.Position, stored.Leaf())
 	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) || ctx.Err() != nil { // a caller who has left says nothing of the log

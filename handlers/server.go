@@ -104,6 +104,8 @@ type Config struct {
 	Closing <-chan struct{}
 	// Transparency answers what the transparency log publishes. Nil: the service keeps no log.
 	Transparency *transparency.Reader
+	// ProofTimeout is for how long evidence waits for the log's tables before it goes without a proof; 0 means 300 ms.
+	ProofTimeout time.Duration
 	// Observe hears of every request after its answer; it must not wait. It may be nil.
 	Observe func(Observation)
 	// Tracer makes a span of every request. Nil: none.

@@ -124,8 +124,8 @@ func (s *service) process(o options) {
 		Notifier:     notifier,
 		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
 		Now: s.Now, Log: log, PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
-		Transparency: &transparency.Reader{Pool: s.Pool},
-		OAuth:        oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
+		Transparency: &transparency.Reader{Pool: s.Pool, Limit: patience}, ProofTimeout: patience,
+		OAuth: oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
 	}
 	if o.config != nil {
 		o.config(&config)

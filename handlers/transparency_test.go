@@ -201,7 +201,7 @@ func TestTransparencyOff(t *testing.T) {
 
 // TestEvidenceNeverWaitsForTheTree: locked away, the tree's tables cost evidence its proof and nothing else.
 func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
-	s := open(t, options{})
+	s := open(t, options{config: func(c *handlers.Config) { c.ProofTimeout = 2 * time.Second }})
 	id := s.registered("a", 1, "one")
 	s.integrate()
 	owner, err := pgx.Connect(context.Background(), s.URL)

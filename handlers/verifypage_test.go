@@ -187,8 +187,29 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 func (p *tab) openVerify(prefix string) {
 	p.T.Helper()
 	p.open(prefix + web.VerifyPath)
-	p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
+	p.do(chromedp.WaitVisible(chromedp.CSS("#evidence:not(.waiting)")))
 	p.until(`performance.getEntriesByType("resource").some(({ name }) => name.includes("/asn1."))`)
+}
+
+// Nothing on the page moves while its script makes it ready: neither on a desktop nor on a phone.
+func TestVerifyPageDoesNotMove(t *testing.T) {
+	t.Parallel()
+	w := openSite(t)
+	p := w.tab()
+	for _, prefix := range []string{"", "/en"} {
+		for _, width := range []int64{1280, 390} {
+			p.Window(width, 844)
+			p.openVerify(prefix)
+			moved := eval[float64](p, `new Promise(resolve => {
+				let moved = 0;
+				new PerformanceObserver(list => list.getEntries().forEach(({ value }) => { moved += value; })).observe({ type: "layout-shift", buffered: true });
+				requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => resolve(moved), 0)));
+			})`, chromedp.EvalAwaitPromise)
+			if moved >= 0.05 { // https://web.dev/articles/cls calls 0.1 good
+				t.Errorf("%s%s at %d pixels moves by %v", prefix, web.VerifyPath, width, moved)
+			}
+		}
+	}
 }
 
 // give gives a field of the page a file, and waits until the page has heard of it.

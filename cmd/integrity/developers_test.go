@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -96,12 +97,15 @@ type terminal struct {
 	out    *bufio.Reader
 	cmd    *exec.Cmd
 	others []*exec.Cmd
+
+	receives *bytes.Buffer // what the receiver of webhooks says of its errors
 }
 
 // terminalOf is what all readers of a service share.
 type terminalOf struct {
 	access   demo.Access
 	programs string
+	port     string // in the place of guidePort
 }
 
 // environment is that of a terminal that was just opened: no variable of the program, and nothing in the home directory.
@@ -122,6 +126,7 @@ func (in terminalOf) environment(t *testing.T, files string) []string {
 
 func (in terminalOf) open(t *testing.T) *terminal {
 	t.Helper()
+	_, in.port, _ = net.SplitHostPort(freeAddress(t))
 	w := &terminal{t: t, in: in, files: filepath.Dir(dataDir(t)), cmd: exec.Command("bash", "-euo", "pipefail", "/dev/fd/3")}
 	read, script, err := os.Pipe()
 	if err != nil {
@@ -172,11 +177,24 @@ func (w *terminal) paste(text string) string {
 // run starts what goes on running, in another terminal, and returns when it has said something.
 func (w *terminal) run(text string) {
 	w.t.Helper()
+	lines, errs := w.begin(text)
+	for said := ""; strings.TrimSpace(said) == ""; {
+		var err error
+		if said, err = lines.ReadString('\n'); err != nil {
+			w.t.Fatalf("%s ended: %s%s", text, said, errs)
+		}
+	}
+	go io.Copy(io.Discard, lines) //nolint:errcheck // it is read so that nobody waits
+}
+
+// begin starts a program in another terminal.
+func (w *terminal) begin(text string) (lines *bufio.Reader, errs *bytes.Buffer) {
+	w.t.Helper()
 	other := exec.Command("bash", "-euo", "pipefail", "-c", text)
 	other.Dir, other.SysProcAttr = w.files, &syscall.SysProcAttr{Setpgid: true}
 	other.Env = append(w.in.environment(w.t, w.files), config.Prefix+"LISTEN="+freeAddress(w.t)) // its usual one may be taken here
-	var errs bytes.Buffer
-	other.Stderr = &errs
+	errs = &bytes.Buffer{}
+	other.Stderr = errs
 	out, err := other.StdoutPipe()
 	if err == nil {
 		err = other.Start()
@@ -185,13 +203,7 @@ func (w *terminal) run(text string) {
 		w.t.Fatal(err)
 	}
 	w.others = append(w.others, other)
-	lines, said := bufio.NewReader(out), ""
-	for strings.TrimSpace(said) == "" {
-		if said, err = lines.ReadString('\n'); err != nil {
-			w.t.Fatalf("%s ended: %s%s", text, said, errs.String())
-		}
-	}
-	go io.Copy(io.Discard, lines) //nolint:errcheck // it is read so that nobody waits
+	return bufio.NewReader(out), errs
 }
 
 // of is a sample with what a reader puts in the place of what no page can know.
@@ -201,7 +213,7 @@ func (in terminalOf) of(t *testing.T, s guideSample) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer("YOUR_ADMIN_KEY", in.access.Keys.Admin, "YOUR_KEY", in.access.Keys.Worker, "YOUR_COMPANY", in.access.CompanyReference, "YOUR_CHECKOUT", checkout).Replace(s.text)
+	text := strings.NewReplacer("YOUR_ADMIN_KEY", in.access.Keys.Admin, "YOUR_KEY", in.access.Keys.Worker, "YOUR_COMPANY", in.access.CompanyReference, "YOUR_CHECKOUT", checkout, guidePort, in.port).Replace(s.text)
 	if left := regexp.MustCompile(`YOUR_[A-Z_]+|\{base\}`).FindString(text); left != "" {
 		t.Errorf("%s: nothing says what %s is", s.name, left)
 	}
@@ -222,7 +234,13 @@ var says = map[string][]string{
 	"verification/monitor-once.sh": {"it continues the log of 1 saved evidence"},
 	"verification/tokens.sh":       {"existed before "},
 	"verification/openssl.sh":      {"Verification: OK"},
+	"webhooks/feed.sh":             {" events"},
 	"webhooks/create.sh":           {`"secret":"whsec_`, `"enabled":true`},
+	"webhooks/deliveries.sh":       {`{"type":"integrity.superseded","status":"delivered","reason":null}`, `{"type":"webhook.test","status":"delivered"`},
+	"webhooks/type.sh":             {`"type":"integrity.superseded"`, `"recordStatus":"superseded"`},
+	"webhooks/vectors.sh":          {"as it must be: another body"},
+	"webhooks/rotate.sh":           {`"secret":"whsec_`},
+	"webhooks/replay.sh":           {`"count":`},
 	"mcp/list.sh":                  {`"integrity_verify"`},
 	"clients/python.sh":            {"/integrity/"},
 	"clients/node.sh":              {"/integrity/", "MATCH_CURRENT true"},
@@ -234,6 +252,9 @@ var says = map[string][]string{
 var before = map[string]func(w *terminal){
 	"verification/monitor-once.sh": func(w *terminal) { w.until("", `"inclusion":{`) },
 	"verification/tokens.sh":       func(w *terminal) { w.until("?timestamps=true", `"timestamps":[{`) },
+	"webhooks/deliveries.sh":       (*terminal).accepts, // and all before it
+	"webhooks/rotate.sh":           (*terminal).judgeReceivers,
+	"webhooks/replay.sh":           (*terminal).accepts, // with the previous secret
 }
 
 // until waits until the evidence of the quick start has a part.
@@ -266,7 +287,6 @@ var judged = map[string]func(t *testing.T, in terminalOf, text string){
 	"mcp/cursor.json":         judgeConnector,
 	"mcp/vscode.json":         judgeConnector,
 	"webhooks/signature.py":   nil, // trySignatures
-	"webhooks/signature.mjs":  nil,
 }
 
 // judgeError has the service make the error that the page shows.
@@ -318,6 +338,7 @@ func (w *terminal) follow(samples []guideSample) {
 			commands += s.text + "\n"
 		}
 	}
+	last := ""
 	for _, s := range samples {
 		judge, otherwise := judged[s.name]
 		switch text := w.in.of(w.t, s); {
@@ -331,8 +352,14 @@ func (w *terminal) follow(samples []guideSample) {
 			if !strings.Contains(commands, strings.TrimSuffix(s.file, filepath.Ext(s.file))) {
 				w.t.Errorf("%s is saved, and nothing on the page runs it", s.file)
 			}
+		case s.terminal && strings.HasPrefix(s.name, "webhooks/"):
+			w.receiver(text)
 		case s.terminal:
 			w.run(text)
+		case strings.HasSuffix(s.name, "-output.txt"):
+			if !strings.Contains(last, text) {
+				w.t.Errorf("%s is not what was printed:\n%s", s.name, last)
+			}
 		case filepath.Ext(s.name) == ".sh":
 			if wait := before[s.name]; wait != nil {
 				wait(w)
@@ -340,6 +367,7 @@ func (w *terminal) follow(samples []guideSample) {
 			// The port of the demo's pages may be taken here.
 			text = strings.Replace(text, " origin-demo ", " origin-demo --serve "+freeAddress(w.t)+" ", 1)
 			said := w.paste(text)
+			last = said
 			for _, part := range says[s.name] {
 				if !strings.Contains(said, part) {
 					w.t.Errorf("%s does not say %s:\n%s", s.name, part, said)
@@ -377,7 +405,7 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 		for _, prefix := range prefixes {
 			start, _ := guideSamples(t, in.access.BaseURL+prefix+web.DeveloperRoot)
 			for _, name := range web.DeveloperPages() {
-				if name == "reference" || name == "operating" || name == "downloads" && testing.Short() {
+				if name == "reference" || name == "operating" || (name == "downloads" || name == "webhooks") && testing.Short() {
 					continue
 				}
 				t.Run(prefix+web.DeveloperRoot+"/"+name, func(t *testing.T) {
@@ -387,10 +415,13 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 						return
 					}
 					w := in.open(t)
+					if name == "webhooks" {
+						w.alone("webhooks" + strings.ReplaceAll(prefix, "/", "-"))
+					}
 					if strings.Contains(page, `class="goes-on"`) {
 						for _, s := range start {
 							if needed := s.name != "start/venv.sh" || strings.Contains(page, "pip install"); needed && s.name != "start/debian.sh" && !strings.HasPrefix(s.name, "start/demo") {
-								w.paste(in.of(t, s))
+								w.paste(w.in.of(t, s))
 							}
 						}
 					}
@@ -423,7 +454,7 @@ func openTerminals(t *testing.T) (terminalOf, *running) {
 		t.Fatal(err)
 	}
 	s.reload()
-	in := terminalOf{s.demo(), t.TempDir()}
+	in := terminalOf{access: s.demo(), programs: t.TempDir()}
 	pythonWith(t, in.programs, "cryptography, httpx, ensurepip")
 	// Packages are looked up and not installed: other tests use this machine.
 	if err := os.WriteFile(filepath.Join(in.programs, "sudo"), []byte("#!/bin/sh\n[ \"$1\" = apt-get ] || exit 1\nshift\nexec apt-get --simulate \"$@\"\n"), 0o700); err != nil { //nolint:gosec // it is run

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
@@ -218,7 +220,12 @@ func pasteScreen(t *testing.T, s *running) {
 			script.WriteString(line)
 		}
 	}
-	c := exec.Command("bash", "-c", script.String())
+	// The port may be taken here, and this machine may be slow.
+	_, port, _ := net.SplitHostPort(freeAddress(t))
+	commands := strings.NewReplacer(guidePort, port, "sleep 2;",
+		`for i in {1..100}; do INTEGRITY_API_KEY=`+s.demo().Keys.Admin+` integrity webhook deliveries "${WEBHOOK%% *}" --status delivered | grep . && break; sleep 0.2; done;`).Replace(script.String())
+	c := exec.Command("bash", "-c", commands)
+	c.WaitDelay = time.Minute
 	c.Env, c.Dir = cleanEnviron(), t.TempDir()
 	out, err := c.CombinedOutput()
 	if err != nil {
@@ -226,7 +233,8 @@ func pasteScreen(t *testing.T, s *running) {
 	}
 	got := strings.Join(regexp.MustCompile(`(?m)^[A-Z]+_[A-Z]+$`).FindAllString(string(out), -1), " ")
 	want := "MATCH_CURRENT MATCH_CURRENT MATCH_HISTORICAL HASH_MISMATCH RECORD_REVOKED"
-	if got != want || !strings.Contains(string(out), "everything that was supplied and checked is valid") || !strings.Contains(string(out), `"hasMore":false`) {
+	if got != want || !strings.Contains(string(out), "everything that was supplied and checked is valid") || !strings.Contains(string(out), `"hasMore":false`) ||
+		!strings.Contains(string(out), `"POST /hook HTTP/1.1" 204`) || !strings.Contains(string(out), "webhook.test  delivered  1 attempts") {
 		t.Errorf("the printed commands gave %s, want %s:\n%s", got, want, out)
 	}
 }

@@ -37,12 +37,14 @@ type Reader struct {
 	// it held then. 0 means that every proof is of the newest.
 	Fresh time.Duration
 
+	// Limit bounds one look into the tables; 0 means two seconds.
+	Limit time.Duration
+
 	// Trusted are the keys whose revocations Stamped knows of; nil: it knows of none.
 	Trusted func() *evidence.TrustedKeys
 
 	questions eventstore.Batcher[struct{}, *leafQuestion] // about all shards: the tree is one
 	stamps    eventstore.Batcher[struct{}, *stampQuestion]
-	limit     time.Duration // of a batch of them; 0 means lookTimeout
 
 	mu    sync.Mutex
 	size  int64 // of the published tree that was seen last
@@ -384,7 +386,7 @@ const lookTimeout = 2 * time.Second
 
 // look answers a batch.
 func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
-	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.limit, lookTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.Limit, lookTimeout))
 	defer cancel()
 	if err := r.find(ctx, batch); err != nil {
 		for _, q := range batch {

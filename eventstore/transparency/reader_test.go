@@ -126,7 +126,7 @@ func TestLockedTree(t *testing.T) {
 	e := l.Events(t, 1)[0]
 	pool, admin, ctx := readPool(t, l), owner(t, l), context.Background()
 	locked := lockTable(t, admin, "transparency_runs")
-	reader := &Reader{Pool: pool, limit: time.Hour}
+	reader := &Reader{Pool: pool, Limit: time.Hour}
 	asking, leave := context.WithCancel(ctx)
 	answers := make(chan error)
 	ask := func() {
@@ -154,7 +154,7 @@ func TestLockedTree(t *testing.T) {
 	check(t, err)
 
 	locked = lockTable(t, admin, "transparency_runs")
-	_, err = (&Reader{Pool: pool, limit: time.Millisecond}).Inclusion(ctx, 1, e.Position, e.Leaf())
+	_, err = (&Reader{Pool: pool, Limit: time.Millisecond}).Inclusion(ctx, 1, e.Position, e.Leaf())
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a batch whose time is over: %v", err)
 	}
@@ -254,7 +254,7 @@ func TestTreeChangesMeanwhile(t *testing.T) {
 	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 3)
 	process(t, l, signer).turned(t)
 	ctx, admin, first := context.Background(), owner(t, l), l.Events(t, 1)[0]
-	reader := &Reader{Pool: readPool(t, l), limit: time.Hour}
+	reader := &Reader{Pool: readPool(t, l), Limit: time.Hour}
 	_, err := reader.Inclusion(ctx, 1, first.Position, first.Leaf())
 	check(t, err)
 	size := reader.size

@@ -136,7 +136,7 @@ type stampQuestion struct {
 }
 
 func (r *Reader) lookForStamps(_ struct{}, batch []*stampQuestion) {
-	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.limit, lookTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.Limit, lookTimeout))
 	defer cancel()
 	if err := r.findStamps(ctx, batch); err != nil {
 		for _, q := range batch {

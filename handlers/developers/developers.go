@@ -27,7 +27,7 @@ import (
 // Version is that of the Python and the JavaScript client.
 const Version = "0.3.0"
 
-//go:embed CHANGELOG.md javascript
+//go:embed CHANGELOG.md javascript java/Register.java csharp/Register.cs
 //go:embed python/integrity_client.py python/verify_integrity.py python/integrity_webhook.py python/README.md
 var sources embed.FS
 
@@ -78,6 +78,13 @@ func Downloads() ([]Download, error) {
 		return nil, fmt.Errorf("developers: the npm package: %w", err)
 	}
 	add(npmName, "npm", "application/gzip", npm, false)
+	for _, name := range []string{"java/Register.java", "csharp/Register.cs"} {
+		body, err := source(name)
+		if err != nil {
+			return nil, fmt.Errorf("developers: %w", err)
+		}
+		add(path.Base(name), path.Base(name), "text/plain; charset=utf-8", body, false)
+	}
 	earlier, err := fs.Glob(released, "testdata/released/*/*.*")
 	if err != nil {
 		return nil, fmt.Errorf("developers: %w", err)

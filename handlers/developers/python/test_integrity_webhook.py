@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import os
 import sqlite3
 import tempfile
 import threading
@@ -55,6 +56,18 @@ class Signatures(unittest.TestCase):
                 check_signature(header, body, [SECRET], NOW)
         with self.assertRaises(BadSignature):
             check_signature(good, BODY, [], NOW)
+
+
+    def test_published_vectors(self) -> None:
+        vectors = json.loads((Path(os.environ["SCHEMAS"]) / "webhook-vectors.json").read_bytes())["vectors"]
+        self.assertGreater(len(vectors), 10)
+        for v in vectors:
+            with self.subTest(v["name"]):
+                try:
+                    check_signature(v["headers"]["Service-Signature"], v["body"].encode(), [v["secret"]], v["now"])
+                    self.assertTrue(v["valid"])
+                except BadSignature:
+                    self.assertFalse(v["valid"])
 
 
 class Tests(unittest.TestCase):

@@ -265,8 +265,8 @@ addEventListener("pageshow", (event) => {
   }
 });
 
-document.querySelector("#needs-script").hidden = true;
 startWorker();
 const able = await supported();
+form.classList.remove("waiting"); // its place was kept, so that nothing moves
 form.hidden = !able;
 document.querySelector("#unsupported").hidden = able;

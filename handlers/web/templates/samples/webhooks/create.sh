@@ -1,14 +1,14 @@
-COMPANY_ID=$(curl -sS --fail-with-body "$INTEGRITY_BASE_URL/api/v1/integrity/companies" \
+COMPANY_ID=$(curl -sS --fail-with-body \
+  "$INTEGRITY_BASE_URL/api/v1/integrity/companies" \
   -H "Authorization: Bearer $ADMIN_KEY" |
   jq -r '.data.companies[] | select(.reference == env.INTEGRITY_COMPANY).id')
 curl -sS --fail-with-body "$INTEGRITY_BASE_URL/api/v1/integrity/webhooks" \
   -H "Authorization: Bearer $ADMIN_KEY" \
   -H "Content-Type: application/json" \
-  -d '{"url": "https://receiver.example/hook"}' | tee webhook.json
+  -d '{"url": "'"$RECEIVER"'"}' | tee webhook.json
 WEBHOOK_ID=$(jq -r .data.id webhook.json)
-curl -sS --fail-with-body "$INTEGRITY_BASE_URL/api/v1/integrity/companies/$COMPANY_ID/webhooks" \
+curl -sS --fail-with-body \
+  "$INTEGRITY_BASE_URL/api/v1/integrity/companies/$COMPANY_ID/webhooks" \
   -H "Authorization: Bearer $ADMIN_KEY" \
   -H "Content-Type: application/json" \
   -d '{"webhookId": "'"$WEBHOOK_ID"'", "enabled": true}'
-curl -sS --fail-with-body -X POST "$INTEGRITY_BASE_URL/api/v1/integrity/webhooks/$WEBHOOK_ID/test" \
-  -H "Authorization: Bearer $ADMIN_KEY"

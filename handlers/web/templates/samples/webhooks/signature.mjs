@@ -13,3 +13,10 @@ export function signed(header, body, secret, now = Date.now() / 1000) {
     .filter(([name, value]) => name === "v1" && /^[0-9a-f]{64}$/.test(value ?? ""))
     .some(([, value]) => timingSafeEqual(expected, Buffer.from(value, "hex")));
 }
+
+export function verify(headers, body, secret) {
+  if (!signed(headers["service-signature"] ?? "", body, secret)) {
+    throw new Error("no valid signature");
+  }
+  return JSON.parse(body);
+}

@@ -1,0 +1,1 @@
+RECEIVER=http://127.0.0.1:8090/hook

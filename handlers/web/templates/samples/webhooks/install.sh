@@ -1,0 +1,1 @@
+npm install standardwebhooks@1 svix@1 stripe@22

@@ -1,0 +1,2 @@
+export INTEGRITY_WEBHOOK_SECRET=$(jq -r .data.secret webhook.json)
+node receiver.mjs signature.mjs
