@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -28,7 +29,10 @@ func (s *server) contract(file string) handler {
 	}
 	return func(r *http.Request) (any, error) {
 		raw, err := schemas.OpenAPI(file, s.BaseURL, disclosed...)
-		return cacheable(r, raw), err
+		if err != nil {
+			return nil, err
+		}
+		return s.document(r, raw)
 	}
 }
 
@@ -41,11 +45,11 @@ func (s *server) schema(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp := cacheable(r, raw)
+	resp, err := s.document(r, raw)
 	if !schemas.IsVectors(variable(r, "name")) {
 		resp.contentType = schemaType
 	}
-	return resp, nil
+	return resp, err
 }
 
 // trustedKeys publishes the operator's file as the service knows it. A key from here must be pinned through a trusted
@@ -71,6 +75,12 @@ func (s *server) developerFile(r *http.Request) (any, error) {
 	}
 	file := s.downloads[i]
 	resp := cacheable(r, file.Body)
+	if strings.HasPrefix(file.ContentType, "text/") { // the others are compressed already
+		var err error
+		if resp, err = s.document(r, file.Body); err != nil {
+			return nil, err
+		}
+	}
 	resp.contentType = file.ContentType
 	resp.header.Set("Content-Disposition", `attachment; filename="`+file.Name+`"`)
 	return resp, nil
@@ -86,7 +96,10 @@ func (s *server) developerPage(r *http.Request) (any, error) {
 	if !ok {
 		return nil, domain.Refuse(domain.NotFound, "There is no such page.")
 	}
-	resp := cacheable(r, body)
+	resp, err := s.document(r, body)
+	if err != nil {
+		return nil, err
+	}
 	resp.contentType = htmlType
 	maps.Copy(resp.header, web.PageHeader())
 	return resp, nil

@@ -153,7 +153,7 @@ func judge(r *http.Request, sent []byte, response *http.Response, body []byte) e
 	if err != nil {
 		return err
 	}
-	if response.Header.Get("Content-Encoding") == "gzip" {
+	if response.Header.Get("Content-Encoding") == "gzip" && r.Method != http.MethodHead {
 		reader, err := gzip.NewReader(bytes.NewReader(body))
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package handlers
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -258,9 +259,16 @@ func encode(v any) ([]byte, error) {
 
 // cacheable answers raw bytes that anyone may keep for five minutes, or 304 to a caller that has them already (RFC
 // 9110, sections 8.8.3 and 13.1.2).
-func cacheable(r *http.Request, raw []byte) response {
+func cacheable(r *http.Request, raw []byte) response { return cacheableAs(r, raw, tagOf(raw)) }
+
+// tagOf is the inside of the entity tag of these bytes.
+func tagOf(raw []byte) string {
 	sum := sha256.Sum256(raw)
-	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+func cacheableAs(r *http.Request, raw []byte, tag string) response {
+	tag = `"` + tag + `"`
 	resp := response{raw: raw, cache: publicMinutes, header: http.Header{"Etag": {tag}}}
 	for _, line := range r.Header.Values("If-None-Match") {
 		for known := range strings.SplitSeq(line, ",") {
@@ -272,6 +280,54 @@ func cacheable(r *http.Request, raw []byte) response {
 		}
 	}
 	return resp
+}
+
+// zipped are documents as gzip, by their tags. It holds what the program and its configuration publish, which is bounded.
+type zipped struct{ sync.Map }
+
+func (z *zipped) of(tag string, raw []byte) ([]byte, error) {
+	if body, ok := z.Load(tag); ok {
+		return body.([]byte), nil
+	}
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(raw); err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	z.Store(tag, b.Bytes())
+	return b.Bytes(), nil
+}
+
+// document is cacheable for what the program publishes: compressed for a caller that takes gzip, under a tag of its own.
+func (s *server) document(r *http.Request, raw []byte) (resp response, err error) {
+	tag := tagOf(raw)
+	if !acceptsGzip(r.Header.Values("Accept-Encoding")) {
+		resp = cacheableAs(r, raw, tag)
+	} else {
+		if raw, err = s.zipped.of(tag, raw); err != nil {
+			return response{}, err
+		}
+		if resp = cacheableAs(r, raw, tag+"-gzip"); resp.raw != nil {
+			resp.header.Set("Content-Encoding", "gzip")
+		}
+	}
+	resp.header.Set("Vary", "Accept-Encoding")
+	return resp, nil
+}
+
+// acceptsGzip reports whether Accept-Encoding asks for gzip (RFC 9110, section 12.5.3); without the header nothing does.
+func acceptsGzip(lines []string) bool {
+	for part := range strings.SplitSeq(strings.Join(lines, ","), ",") {
+		coding, parameters, _ := mime.ParseMediaType(part)
+		if coding == "gzip" {
+			q, err := strconv.ParseFloat(parameters["q"], 64)
+			return err != nil || q > 0
+		}
+	}
+	return false
 }
 
 // acceptsJSON reports whether Accept allows application/json (RFC 9110, section 12.5.1): the most specific range that

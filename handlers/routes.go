@@ -19,8 +19,8 @@ const (
 	post = http.MethodPost
 )
 
-// feedRoute is the only one whose answers are compressed (contract): its pages are long, and hold nothing secret beside
-// what a stranger could choose.
+// feedRoute is the only one whose answers to a key are compressed (contract): its pages are long, and hold nothing secret
+// beside what a stranger could choose.
 const feedRoute = "/api/v1/integrity/changes"
 
 // securityRoute is where RFC 9116 has whoever finds a weakness look.

@@ -140,6 +140,7 @@ type server struct {
 	unproven, unstamped atomic.Int64
 	guides              func() (map[string][]byte, error) // pages for developers, by path
 	downloads           []developers.Download
+	zipped              zipped
 	version             []string // of the service: the value of its header
 }
 
