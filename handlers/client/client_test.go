@@ -255,6 +255,23 @@ func TestPublicQuestions(t *testing.T) {
 	}
 }
 
+// TestCertificates sends a hash alone, and takes no answer about another certificate.
+func TestCertificates(t *testing.T) {
+	asked := ""
+	client := against(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = r.URL.Path + string(body)
+		answer(200, fmt.Sprintf(`{"data":{"publicId":%q,"verified":true,"reason":"MATCH"}}`, publicID))(w, r)
+	})
+	got, err := client.VerifyHash(t.Context(), publicID, "h")
+	if err != nil || !got.Verified || asked != `/api/v1/verify{"publicId":"`+publicID+`","sha256":"h"}` {
+		t.Errorf("%+v, %v, asked %s", got, err, asked)
+	}
+	if _, err := client.VerifyHash(t.Context(), strings.Repeat("b", 25)+"a", "h"); err == nil {
+		t.Error("an answer about another certificate was taken")
+	}
+}
+
 func TestBatchResults(t *testing.T) {
 	body := `{"data":{"results":[{"status":201,"data":{"publicId":"p"},"error":null},{"status":429,"data":null,"error":{"code":"REGISTRATION_QUOTA_EXHAUSTED","retryAfter":60}}]}}`
 	client := against(t, func(w http.ResponseWriter, r *http.Request) { answer(200, body)(w, r) })

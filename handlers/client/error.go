@@ -43,6 +43,9 @@ func (e *Error) Error() string {
 	if e.Existing != nil {
 		fmt.Fprintf(&b, "\n  the accepted one is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt)
 	}
+	if (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.Address != "" {
+		fmt.Fprintf(&b, "\n  %s was asked; the key must be one of this service", e.Address)
+	}
 	if e.Retryable && e.RetryAfter > 0 {
 		fmt.Fprintf(&b, "\n  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second))
 	}

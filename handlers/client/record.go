@@ -198,6 +198,15 @@ func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Com
 	return answer, nil
 }
 
+// VerifyHash compares a hash with a certificate of any organization; the key needs verify:read. Accept a file on Verified
+// alone. It consumes one request of the month.
+func (c *Client) VerifyHash(ctx context.Context, publicID, sha256 string) (wire.Verification, error) {
+	answer, err := read[wire.Verification](ctx, c, ask{
+		method: http.MethodPost, path: "/api/v1/verify", document: map[string]string{"publicId": publicID, "sha256": sha256}, wrong: checkPublicID(publicID),
+	})
+	return about(answer, err, answer.PublicID == publicID)
+}
+
 // Receipt is the public receipt of a record: no key is sent. Keep the bytes as they are.
 func (c *Client) Receipt(ctx context.Context, publicID string) ([]byte, error) {
 	return c.do(ctx, ask{method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/receipt", public: true, wrong: checkPublicID(publicID)})

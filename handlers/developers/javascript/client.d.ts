@@ -440,6 +440,12 @@ export interface Signed {
   fingerprintSha256: string;
 }
 
+/** A page of what timestamp authorities signed over checkpoints of the log. */
+export interface LogTimestamps {
+  timestamps: { treeSize: number; authority: string; genTime: string; checkpoint: string; token: string }[];
+  hasMore: boolean;
+}
+
 /** The public receipt: verify it offline against keys that you pinned. */
 export interface Receipt extends Signed {
   contract: "integrity-evidence-v1";
@@ -670,4 +676,12 @@ export class Client {
   compare(of: { publicId: string; sha256?: string }, options?: CallOptions): Promise<Comparison>;
   compareBytes(of: { publicId: string; bytes: Bytes }, options?: CallOptions): Promise<Comparison>;
   receipt(of: { publicId: string }, options?: CallOptions): Promise<Receipt>;
+
+  /** The newest checkpoint of the transparency log, a signed note. What the log answers proves nothing until it is checked. */
+  logCheckpoint(options?: CallOptions): Promise<string>;
+  /** Tokens (RFC 3161) over checkpoints of trees with more than `after` leaves. */
+  logTimestampsPage(of?: { after?: number }, options?: CallOptions): Promise<LogTimestamps>;
+  logTimestamps(of?: { after?: number }, options?: CallOptions): AsyncGenerator<LogTimestamps, void, void>;
+  /** A tile of hashes (C2SP tlog-tiles), 32 bytes each; the whole one, cut, where the partial one is no longer kept. */
+  logTile(of: { level: number; n: number; width?: number }, options?: CallOptions): Promise<Uint8Array>;
 }

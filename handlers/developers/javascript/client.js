@@ -6,6 +6,7 @@
 
 const product = "integrity-javascript/@VERSION@";
 const maxAnswer = 16 * 1024 * 1024; // bytes
+const tileWidth = 256; // hashes of a whole tile of the log
 const defaultTimeout = 30_000; // milliseconds
 const longPoll = 25; // seconds that the service holds an empty page open at most
 const sessionLength = 10_000; // milliseconds after a write in which a replica may answer that has it
@@ -380,7 +381,65 @@ export class Client {
     return this.#call("GET", `/api/public/integrity/${segment("publicId", publicId)}/receipt`, { raw: true, open: true }, options);
   }
 
+  // The transparency log: what it answers proves nothing until it is checked.
+
+  async logCheckpoint(options) {
+    return utf8(await this.#log("checkpoint", {}, options));
+  }
+
+  async logTimestampsPage({ after = 0 } = {}, options) {
+    const bytes = await this.#log("timestamps", { after }, options);
+    try {
+      const page = JSON.parse(utf8(bytes));
+      if (Array.isArray(page.timestamps) && (page.timestamps.length > 0 || !page.hasMore)) {
+        return page;
+      }
+    } catch {
+      // as below
+    }
+    throw new IntegrityError("UNREADABLE_ANSWER", "The answer is not one of this service.", { status: 200 });
+  }
+
+  async *logTimestamps({ after = 0 } = {}, options) {
+    for (;;) {
+      const page = await this.logTimestampsPage({ after }, options);
+      yield page;
+      if (!page.hasMore) {
+        return;
+      }
+      after = page.timestamps.at(-1).treeSize;
+    }
+  }
+
+  async logTile({ level, n, width = tileWidth }, options) {
+    if (![level, n].every((number) => Number.isSafeInteger(number) && number >= 0) || !Number.isInteger(width) || width < 1 || width > tileWidth) {
+      throw new TypeError("level and n must be at least 0, and width 1 to 256");
+    }
+    const groups = [];
+    for (let rest = n; groups.length === 0 || rest > 0; rest = Math.floor(rest / 1000)) {
+      groups.unshift(`${groups.length === 0 ? "" : "x"}${String(rest % 1000).padStart(3, "0")}`);
+    }
+    const path = `tile/${level}/${groups.join("/")}`;
+    let hashes;
+    try {
+      hashes = await this.#log(width === tileWidth ? path : `${path}.p/${width}`, {}, options);
+    } catch (error) {
+      if (error.status !== 404 || width === tileWidth) {
+        throw error;
+      }
+      hashes = (await this.#log(path, {}, options)).subarray(0, 32 * width); // the partial one is no longer kept
+    }
+    if (hashes.length !== 32 * width) {
+      throw new IntegrityError("UNREADABLE_ANSWER", "The tile has another number of hashes.", { status: 200 });
+    }
+    return hashes;
+  }
+
   // ---- one request
+
+  #log(path, query, options) {
+    return this.#call("GET", `/api/public/log/${path}`, { query, open: true, binary: true }, options);
+  }
 
   #integrity(method, path, request, options) {
     return this.#call(method, `/api/v1/integrity${path}`, request, options);
@@ -391,11 +450,11 @@ export class Client {
   }
 
   // writes: an answer that does not come leaves the outcome unknown. raw: the answer
-  // is no envelope. open: no key is sent. held: milliseconds that the service may
+  // is no envelope. binary: it is bytes. open: no key is sent. held: milliseconds that the service may
   // hold the request open. newest: the answer shows everything that was committed;
   // others, soon after a write, at least what this client has seen.
   async #call(method, path, request, { signal, timeout = this.#timeout } = {}) {
-    const { query = {}, body, writes = false, raw = false, open = false, withMeta = false, newest = false, held = 0 } = request;
+    const { query = {}, body, writes = false, raw = false, open = false, withMeta = false, binary = false, newest = false, held = 0 } = request;
     if (!open && this.#apiKey === null) {
       throw new TypeError("apiKey: this operation needs one; the client was made without");
     }
@@ -405,7 +464,7 @@ export class Client {
         url.searchParams.set(name, String(value));
       }
     }
-    const headers = { Accept: "application/json" };
+    const headers = { Accept: binary ? "*/*" : "application/json" };
     if (!inBrowser()) {
       // In a page, a header of our own would need a preflight request.
       headers["Integrity-Version"] = headers["User-Agent"] = product;
@@ -428,9 +487,12 @@ export class Client {
         redirect: "manual", cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer",
         signal: signal ? AbortSignal.any([signal, clock]) : clock,
       });
-      text = await read(response);
+      text = await read(response, binary && response.ok);
     } catch (cause) {
       throw failed(cause, { signal, clock, writes, status: response?.status });
+    }
+    if (text instanceof Uint8Array) {
+      return text;
     }
     const result = answer(response, text, { writes, raw, withMeta });
     if (response.headers.has("Integrity-Sequence")) {
@@ -459,10 +521,20 @@ async function* pages(ask) {
   }
 }
 
-// read takes a bounded answer of UTF-8. What it refuses is a RangeError.
-async function read(response) {
+// utf8 reads bytes of this service as text.
+function utf8(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch (cause) {
+    throw new IntegrityError("UNREADABLE_ANSWER", "The answer could not be read.", { status: 200, cause });
+  }
+}
+
+// read takes a bounded answer of UTF-8, or of bytes. What it refuses is a RangeError.
+async function read(response, binary) {
   const reader = response.body?.getReader();
   const decoder = new TextDecoder("utf-8", { fatal: true });
+  const pieces = [];
   let text = "";
   let size = 0;
   for (;;) {
@@ -472,13 +544,17 @@ async function read(response) {
       if (size > maxAnswer) {
         throw new RangeError("the answer is too long");
       }
-      text += decoder.decode(value, { stream: !done });
+      if (!binary) {
+        text += decoder.decode(value, { stream: !done });
+      } else if (value) {
+        pieces.push(value);
+      }
     } catch (error) {
       await reader.cancel();
       throw new RangeError(error.message);
     }
     if (done) {
-      return text;
+      return binary ? new Uint8Array(await new Blob(pieces).arrayBuffer()) : text;
     }
   }
 }

@@ -62,6 +62,8 @@ _PRODUCT: Final = f"integrity-python/{__version__}"
 
 _INTEGRITY: Final = "/api/v1/integrity"
 _ORGANIZATION: Final = "/api/v1/organization"
+_LOG: Final = "/api/public/log/"
+_TILE: Final = 256  # hashes of a whole tile
 _MAX_ANSWER: Final = 8 << 20
 _LONG_POLL: Final = 25  # seconds that the service holds an empty page of changes open at most
 _PAUSE: Final = 5.0  # seconds after an empty page that came at once
@@ -128,7 +130,7 @@ class IntegrityClient:
     """Speaks to one service with one API key; for concurrent use in one event loop.
 
     base_url is the origin, without /api/v1. Without an api_key only compare,
-    compare_bytes and receipt work, which never send it. timeout bounds a whole request,
+    compare_bytes, receipt and those of the log work, which never send it. timeout bounds a whole request,
     in seconds. ssl_context is for a private authority; it must verify certificates.
 
     A lookup shows everything that was committed before it. Within ten seconds of a
@@ -328,9 +330,16 @@ class IntegrityClient:
             raise Unanswered("the answer has not one result for each declaration", outcome_unknown=True)
         return results
 
-    async def lookup(self, company_reference: str, source: str, document_reference: str, version: int) -> dict[str, Any]:
-        """The record of a version; Refused with code RECORD_NOT_FOUND where the version has no record. Needs integrity:read."""
-        return await self._data("GET", _INTEGRITY + "/lookup", query=dict(zip(_IDENTITY, (company_reference, source, document_reference, version))))
+    async def lookup(
+        self, company_reference: str | None = None, source: str | None = None, document_reference: str | None = None, version: int | None = None, *,
+        public_id: str | None = None,
+    ) -> dict[str, Any]:
+        """The record of a version, or with public_id alone that of a link. Needs integrity:read.
+
+        Refused with code RECORD_NOT_FOUND where there is no record.
+        """
+        query = dict(zip(_IDENTITY, (company_reference, source, document_reference, version)))
+        return await self._data("GET", _INTEGRITY + "/lookup", query={**query, "publicId": public_id})
 
     async def record(self, public_id: str) -> dict[str, Any]:
         """The record of a link. Needs integrity:read."""
@@ -534,6 +543,70 @@ class IntegrityClient:
         """The public receipt of a record, as bytes to be saved as they are: no key is sent."""
         return await self._signed(f"/api/public/integrity/{_segment(public_id)}/receipt", public=True)
 
+    async def verify_hash(self, public_id: str, sha256: str) -> dict[str, Any]:
+        """Compares a hash with a certificate: accept a file only where verified is true. Needs verify:read."""
+        _, answer = await self._ask("POST", "/api/v1/verify", {"publicId": public_id, "sha256": sha256}, reads=True)
+        data: dict[str, Any] = answer["data"]
+        if data.get("publicId") != public_id or not isinstance(data.get("verified"), bool):
+            raise Unanswered("the answer is not about this certificate")
+        return data
+
+    async def verify_bytes(self, public_id: str, content: bytes | Path) -> dict[str, Any]:
+        """verify_hash with the bytes of a copy, which are hashed here."""
+        return await self.verify_hash(public_id, _hash(content)[0])
+
+    async def log_checkpoint(self) -> str:
+        """The newest checkpoint of the transparency log, a signed note: no key is sent. verify_integrity checks it."""
+        note = await self._log("checkpoint")
+        try:
+            return note.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Unanswered("the answer is not of this service") from None
+
+    async def log_timestamps_page(self, after: int = 0) -> dict[str, Any]:
+        """A page of tokens (RFC 3161) over checkpoints of trees with more than after leaves: no key is sent.
+
+        They are what somebody sent until they are checked.
+        """
+        page = _object(await self._log("timestamps", {"after": after}))
+        if not isinstance(page.get("timestamps"), list) or page.get("hasMore") and not page["timestamps"]:
+            raise Unanswered("the answer is not of this service")
+        return page
+
+    async def log_timestamps(self, after: int = 0) -> AsyncGenerator[dict[str, Any], None]:
+        """The pages of log_timestamps_page, to the end."""
+        while True:
+            page = await self.log_timestamps_page(after)
+            yield page
+            if not page.get("hasMore"):
+                return
+            after = page["timestamps"][-1]["treeSize"]
+
+    async def log_tile(self, level: int, n: int, width: int = _TILE) -> bytes:
+        """A tile of hashes of the log (C2SP tlog-tiles), 32 bytes each: no key is sent.
+
+        Where the partial tile is no longer kept, the whole one is fetched and cut. The
+        hashes are what somebody sent until they are checked against a checkpoint.
+        """
+        if level < 0 or n < 0 or not 1 <= width <= _TILE:
+            raise ValueError("level and n must be at least 0, and width 1 to 256")
+        groups = [f"{n % 1000:03d}"]
+        while n := n // 1000:
+            groups.insert(0, f"x{n % 1000:03d}")
+        path = f"tile/{level}/" + "/".join(groups)
+        try:
+            hashes = await self._log(path if width == _TILE else f"{path}.p/{width}")
+        except Refused as error:
+            if error.status != 404 or width == _TILE:
+                raise
+            hashes = (await self._log(path))[: 32 * width]
+        if len(hashes) != 32 * width:
+            raise Unanswered("the tile has another number of hashes")
+        return hashes
+
+    async def _log(self, path: str, query: Mapping[str, Any] | None = None) -> bytes:
+        return await self._send("GET", _LOG + path, None, query, True, False, 0)
+
     async def _data(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None, public: bool = False,
     ) -> dict[str, Any]:
@@ -545,12 +618,13 @@ class IntegrityClient:
 
     async def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None, *,
-        public: bool = False, newest: bool = False, held: float = 0, member: str = "data", kind: type = dict,
+        public: bool = False, newest: bool = False, held: float = 0, member: str = "data", kind: type = dict, reads: bool = False,
     ) -> tuple[bytes, dict[str, Any]]:
         """One request: the bytes of a success and its object, whose member is of that kind.
 
         public: no key is sent. newest: everything that was committed is to be in the answer.
-        held: seconds that the service may hold the request open.
+        held: seconds that the service may hold the request open. reads: it changes nothing,
+        whatever its method is.
         """
         try:
             answer = await self._send(method, path, body, query, public, newest, held)
@@ -559,7 +633,7 @@ class IntegrityClient:
             return answer, value
         except Unanswered as error:
             # A connection that was never made has sent nothing.
-            error.outcome_unknown = method != "GET" and not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
+            error.outcome_unknown = method != "GET" and not reads and not isinstance(error.__cause__, (httpx.ConnectError, httpx.ConnectTimeout))
             raise
 
     async def _send(
@@ -572,6 +646,8 @@ class IntegrityClient:
             headers["Authorization"] = f"Bearer {self._key}"
             if method == "GET" and not newest and time.monotonic() < self._session_end:
                 headers["Integrity-Read-After"] = str(self._written)
+        if path.startswith(_LOG):
+            headers["Accept"] = "*/*"
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
             headers["Content-Type"] = "application/json"

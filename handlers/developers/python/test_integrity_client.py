@@ -465,6 +465,46 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
                         self.assertGreaterEqual(e.retry_after or 0, want["retryAfterAtLeast"])
                     self.assertEqual(sent, len(wire.requests))
 
+    async def test_the_log(self) -> None:
+        hashes = b"\xff" * 32 * 256
+
+        async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+            path = request.split(b" ")[1]
+            if b".p/" in path:
+                await saying("404 Not Found", b'{"data":null,"error":{"code":"NOT_FOUND","detail":"d"},"meta":{}}')(request, writer)
+            elif b"timestamps" in path:
+                size, more = (3, True) if path.endswith(b"=0") else (9, False)
+                await saying("200 OK", json.dumps({"timestamps": [{"treeSize": size}], "hasMore": more}).encode())(request, writer)
+            else:
+                await saying("200 OK", b"note" if path.endswith(b"checkpoint") else hashes)(request, writer)
+
+        async with listening(answer) as (url, wire), client(url) as c:
+            self.assertEqual(hashes[:160], await c.log_tile(1, 1234067, 5))
+            self.assertEqual(hashes, await c.log_tile(0, 0))
+            self.assertEqual([3, 9], [page["timestamps"][0]["treeSize"] async for page in c.log_timestamps()])
+            self.assertEqual("note", await c.log_checkpoint())
+            paths = [request.split(b" ")[1].decode().removeprefix("/api/public/log/") for request in wire.requests]
+            self.assertEqual(["tile/1/x001/x234/067.p/5", "tile/1/x001/x234/067", "tile/0/000", "timestamps?after=0", "timestamps?after=3", "checkpoint"], paths)
+            for request in wire.requests:
+                self.assertNotIn(b"authorization:", request.lower())
+                self.assertIn(b"accept: */*\r\n", request.lower())
+            hashes = b"short"
+            with self.assertRaises(Unanswered):
+                await c.log_tile(0, 0)
+            with self.assertRaises(ValueError):
+                await c.log_tile(0, 0, 257)
+
+    async def test_certificates(self) -> None:
+        data = {"publicId": "a", "verified": True}
+        async with listening(saying("200 OK", json.dumps({"data": data}).encode())) as (url, wire), client(url) as c:
+            self.assertEqual(data, await c.verify_bytes("a", CONTENT))
+            self.assertIn(final_sha256(CONTENT).encode(), wire.requests[0])
+            with self.assertRaises(Unanswered) as unanswered:
+                await c.verify_hash("b", "0" * 64)
+            self.assertFalse(unanswered.exception.outcome_unknown, "it changes nothing")
+            await c.lookup(public_id="a")
+            self.assertIn(b"/lookup?publicId=a ", wire.requests[-1])
+
     async def test_a_limit_says_when(self) -> None:
         body = b'{"data":null,"error":{"code":"RATE_LIMITED","detail":"d","retryable":true,"errors":[]},"meta":{"requestId":"r"}}'
         async with listening(saying("429 Too Many Requests", body, "Retry-After: 12")) as (url, wire), client(url) as c:

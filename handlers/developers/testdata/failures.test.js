@@ -190,6 +190,34 @@ test("the key is sent where it is needed and not to public addresses", async () 
   ]);
 });
 
+test("the log's tiles are bytes, a partial one the whole one cut, and its pages end", async () => {
+  const hashes = Buffer.alloc(32 * 256, 0xff);
+  reply = (request, response) => {
+    assert.equal(request.headers.accept, "*/*");
+    return request.url.includes(".p/") ? json(404, failure(404, "NOT_FOUND"))(request, response) : response.end(hashes);
+  };
+  assert.deepEqual(Buffer.from(await client.logTile({ level: 1, n: 1234067, width: 5 })), hashes.subarray(0, 160));
+  assert.deepEqual(requests.map(({ url, key }) => [url, key]), [
+    ["GET /api/public/log/tile/1/x001/x234/067.p/5", undefined], ["GET /api/public/log/tile/1/x001/x234/067", undefined],
+  ]);
+  assert.equal((await client.logTile({ level: 0, n: 0 })).length, hashes.length);
+  assert.match(requests.at(-1).url, /tile\/0\/000$/);
+  reply = (_, response) => response.end("short");
+  await once(() => client.logTile({ level: 0, n: 0 }), { code: "UNREADABLE_ANSWER" });
+  assert.equal(await client.logCheckpoint(), "short");
+  await once(() => client.logTimestampsPage(), { code: "UNREADABLE_ANSWER" });
+  reply = (_, response) => response.end(Buffer.from([0xff]));
+  await once(() => client.logCheckpoint(), { code: "UNREADABLE_ANSWER" });
+  requests = [];
+  reply = ({ url }, response) => json(200, { timestamps: [{ treeSize: url.endsWith("=0") ? 3 : 9 }], hasMore: url.endsWith("=0") })(undefined, response);
+  const sizes = [];
+  for await (const page of client.logTimestamps()) {
+    sizes.push(page.timestamps[0].treeSize);
+  }
+  assert.deepEqual([sizes, requests.map(({ url }) => url)], [[3, 9], ["GET /api/public/log/timestamps?after=0", "GET /api/public/log/timestamps?after=3"]]);
+  await assert.rejects(client.logTile({ level: 0, n: -1 }), TypeError);
+});
+
 test("wrong arguments are refused before anything is sent", async () => {
   for (const url of [
     "http://ledger.example", "http://127.0.0.1.example", "ftp://ledger.example", "https://ledger.example/api/v1", "https://a:b@ledger.example",
