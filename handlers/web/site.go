@@ -7,8 +7,9 @@
 // policy of [PageHeader] forbids both.
 //
 // The pages for developers are templates of one language each, with the same sections and anchors in both, in
-// templates/developers; what is to be copied stands once, in templates/samples. Package reference reads the published
-// OpenAPI documents for the reference. A new operation needs its words in texts/es.json, a new download its
+// templates/developers; what is to be copied stands once, in templates/samples: commands (.sh) are for the reader's terminal,
+// programs for a file of their name, .txt and .http to be looked at. A test in cmd/integrity pastes them page by page, in
+// order, and compares what stands in -output.txt. Package reference reads the published OpenAPI documents for the reference. A new operation needs its words in texts/es.json, a new download its
 // purpose in both languages, and both a line in the changelog; tests find the first two.
 //
 // The worker that hashes is bundled from build/, where package.json says how; the result is committed, and a test makes
