@@ -73,6 +73,12 @@ func TestJavaScriptClient(t *testing.T) {
 
 // javaScriptStory runs the tests of a folder that need a service, with the client that is installed in another.
 func (s *service) javaScriptStory(directory, tests string) {
+	s.t.Helper()
+	s.javaScriptStoryAt(s.http.URL, directory, tests)
+}
+
+// javaScriptStoryAt is javaScriptStory through another address of the service.
+func (s *service) javaScriptStoryAt(address, directory, tests string) {
 	t := s.t
 	t.Helper()
 	s.hold() // within one month
@@ -80,7 +86,7 @@ func (s *service) javaScriptStory(directory, tests string) {
 	_, certificate := s.certificate("work", "the work")
 	webhook := s.post(integrity+"/webhooks", body{"url": "https://receiver.example/hook"}).is(http.StatusCreated)
 	setup, err := json.Marshal(body{
-		"baseUrl": s.http.URL, "owner": s.org.Secret, "ownerId": s.org.Key.ID.String(), "worker": workerSecret, "workerId": worker.ID.String(),
+		"baseUrl": address, "owner": s.org.Secret, "ownerId": s.org.Key.ID.String(), "worker": workerSecret, "workerId": worker.ID.String(),
 		"certificate": body{"publicId": certificate, "text": "the work"}, "webhookId": webhook["id"],
 	})
 	check(t, err)
