@@ -15,7 +15,7 @@ import (
 )
 
 // reads asks for a page as a browser whose person reads these languages does, and follows no redirect.
-func (s *service) reads(path, languages string) *http.Response {
+func (s *service) reads(path, languages string) answer {
 	s.t.Helper()
 	r := s.request(http.MethodGet, path, "", nil)
 	r.Header.Set("Accept", "text/html")
@@ -25,7 +25,7 @@ func (s *service) reads(path, languages string) *http.Response {
 	response, err := s.http.Client().Transport.RoundTrip(r)
 	check(s.t, err)
 	response.Body.Close()
-	return response
+	return answer{t: s.t, status: response.StatusCode, header: response.Header}
 }
 
 // A link for checking opens in the language that the reader's browser prefers; one who has chosen Spanish stays there, and
@@ -43,19 +43,19 @@ func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 			if english {
 				want, location = http.StatusFound, "/en"+path
 			}
-			if a.StatusCode != want || a.Header.Get("Location") != location || a.Header.Get("Vary") != "Accept-Language" || a.Header.Get("Cache-Control") != "no-store" {
-				t.Errorf("%s for %.40q: %d %v", path, languages, a.StatusCode, a.Header)
+			if a.status != want || a.header.Get("Location") != location || a.header.Get("Vary") != "Accept-Language" || a.header.Get("Cache-Control") != "no-store" {
+				t.Errorf("%s for %.40q: %d %v", path, languages, a.status, a.header)
 			}
 		}
 		for _, stays := range []string{path + "?lang=es", "/en" + path, "/en" + path + "?lang=es"} {
 			for _, languages := range []string{"en", "es"} {
-				if a := s.reads(stays, languages); a.StatusCode != http.StatusOK {
-					t.Errorf("%s for %s: %d", stays, languages, a.StatusCode)
+				if a := s.reads(stays, languages); a.status != http.StatusOK {
+					t.Errorf("%s for %s: %d", stays, languages, a.status)
 				}
 			}
 		}
 		change := regexp.MustCompile(`<a class="language" href="([^"]*)"`)
-		if to := html.UnescapeString(string(change.FindSubmatch(s.page("/en" + path).body)[1])); to != path+"?"+web.Chosen || s.reads(to, "en").StatusCode != http.StatusOK {
+		if to := html.UnescapeString(string(change.FindSubmatch(s.page("/en" + path).body)[1])); to != path+"?"+web.Chosen || s.reads(to, "en").status != http.StatusOK {
 			t.Errorf("the way to Spanish is %s", to)
 		}
 		if to := string(change.FindSubmatch(s.page(path).body)[1]); to != "/en"+path {
@@ -84,16 +84,16 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 		"/integrity/" + id + "/": "/integrity/" + id, "/en/integrity/" + id + "/": "/en/integrity/" + id, "/certificates/x%2Fy/": "",
 	} {
 		a := s.reads(from, "")
-		if to == "" && a.StatusCode == http.StatusNotFound {
+		if to == "" && a.status == http.StatusNotFound {
 			continue
 		}
-		if a.StatusCode != http.StatusPermanentRedirect || a.Header.Get("Location") != to {
-			t.Errorf("%s: %d %s, want %s", from, a.StatusCode, a.Header.Get("Location"), to)
+		if a.status != http.StatusPermanentRedirect || a.header.Get("Location") != to {
+			t.Errorf("%s: %d %s, want %s", from, a.status, a.header.Get("Location"), to)
 		}
 	}
 	for _, nowhere := range []string{"/errors/none", "/errors/NONE/x", "/limits//", "//limits/", "//example.org/", "/none/", "/api/v1/integrity/records/", "/healthz/", "/api/integrity-openapi/", "/developers/verify_integrity.py/"} {
-		if a := s.reads(nowhere, ""); a.StatusCode != http.StatusNotFound {
-			t.Errorf("%s: %d %s", nowhere, a.StatusCode, a.Header.Get("Location"))
+		if a := s.reads(nowhere, ""); a.status != http.StatusNotFound {
+			t.Errorf("%s: %d %s", nowhere, a.status, a.header.Get("Location"))
 		}
 	}
 }

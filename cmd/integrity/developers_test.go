@@ -273,7 +273,7 @@ func (w *terminal) until(query, part string) {
 		}
 		defer response.Body.Close()
 		if text, err := io.ReadAll(response.Body); err != nil || !bytes.Contains(text, []byte(part)) {
-			return fmt.Errorf("%v: %s", err, text)
+			return fmt.Errorf("it is %s", text)
 		}
 		return nil
 	})
@@ -457,7 +457,7 @@ func openTerminals(t *testing.T) (terminalOf, *running) {
 	in := terminalOf{access: s.demo(), programs: t.TempDir()}
 	pythonWith(t, in.programs, "cryptography, httpx, ensurepip")
 	// Packages are looked up and not installed: other tests use this machine.
-	if err := os.WriteFile(filepath.Join(in.programs, "sudo"), []byte("#!/bin/sh\n[ \"$1\" = apt-get ] || exit 1\nshift\nexec apt-get --simulate \"$@\"\n"), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(filepath.Join(in.programs, "sudo"), []byte("#!/bin/sh\n[ \"$1\" = apt-get ] || exit 1\nshift\nexec apt-get --simulate \"$@\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return in, s

@@ -33,7 +33,7 @@ var sources embed.FS
 
 // Packages of earlier versions stay at their addresses: a project that names one, with its hash, still installs.
 //
-//go:embed testdata/released/*/*.tgz
+//go:embed testdata/released/*/*.tgz testdata/released/*/*.whl
 var released embed.FS
 
 var pythonFiles = []string{"integrity_client.py", "verify_integrity.py", "integrity_webhook.py"}
