@@ -60,6 +60,15 @@ func TestValidationProxy(t *testing.T) {
 		t.Skip(errNoNPM)
 	}
 	s := open(t, options{})
+	s.javaScriptStoryAt(validated(s, directory).URL, installedClient(t, s.http.URL+clientAddress), clientTests)
+	other := open(t, options{}) // with counts of its own
+	pythonClientStoryAt(t, servedPython(t), other, validated(other, directory).Config.Handler)
+}
+
+// validated is a service behind the validation proxies of both its documents. It reports what they find.
+func validated(s *service, directory string) *httptest.Server {
+	t := s.t
+	t.Helper()
 	p, err := published()
 	check(t, err)
 	integrityProxy := prism(t, directory, "integrity", s.http.URL, s.public("/api/integrity-openapi").body)
@@ -93,7 +102,6 @@ func TestValidationProxy(t *testing.T) {
 			return nil
 		},
 	})
-	defer between.Close()
-
-	s.javaScriptStoryAt(between.URL, installedClient(t, s.http.URL+clientAddress), clientTests)
+	t.Cleanup(between.Close)
+	return between
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -212,8 +213,16 @@ func TestPythonClient(t *testing.T) {
 
 func pythonClientStory(t *testing.T, files pythonFiles) *service {
 	t.Helper()
-	s := open(t, options{})
-	secure := httptest.NewTLSServer(s.http.Config.Handler)
+	return pythonClientStoryAt(t, files, open(t, options{}), nil)
+}
+
+// pythonClientStoryAt is pythonClientStory of a service through a proxy; nil for none.
+func pythonClientStoryAt(t *testing.T, files pythonFiles, s *service, proxy http.Handler) *service {
+	t.Helper()
+	if proxy == nil {
+		proxy = s.http.Config.Handler
+	}
+	secure := httptest.NewTLSServer(proxy)
 	t.Cleanup(secure.Close)
 	worker, text := s.Key(t, s.org, domain.IntegrityRead, domain.IntegrityWrite)
 	webhook, _ := s.webhook("https://receiver.example/")
