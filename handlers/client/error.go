@@ -47,8 +47,8 @@ func (e *Error) Error() string {
 	case e.Address == "":
 	case e.Status == http.StatusUnauthorized:
 		fmt.Fprintf(&b, "\n  %s was asked; the key must be one of this service", e.Address)
-	case e.Status == http.StatusForbidden:
-		fmt.Fprintf(&b, "\n  %s was asked", e.Address)
+	case e.Status == http.StatusForbidden: // the service knows the key
+		fmt.Fprintf(&b, "\n  %s was asked; %[1]s/errors/%s says what to do", e.Address, strings.ToLower(strings.ReplaceAll(string(e.Code), "_", "-")))
 	}
 	if e.Retryable && e.RetryAfter > 0 {
 		fmt.Fprintf(&b, "\n  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second))
