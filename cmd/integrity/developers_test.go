@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -26,6 +27,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/eventstore/transparency/stamptest"
 	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
 )
 
 // guideSample is what a page for developers tells its reader to copy.
@@ -174,10 +176,18 @@ func (w *terminal) paste(text string) string {
 	}
 }
 
-// run starts what goes on running, in another terminal, and returns when it has said something.
+// run starts what goes on running, in another terminal, and returns when it has said something. A version is registered
+// meanwhile: what follows the ledger is silent while nothing happens.
 func (w *terminal) run(text string) {
 	w.t.Helper()
 	lines, errs := w.begin(text)
+	declaration := wire.Declaration{
+		CompanyReference: w.in.access.CompanyReference, Source: "samples", DocumentReference: rand.Text(), Version: 1,
+		SHA256: strings.Repeat("0", 64), MimeType: "text/plain", GeneratedAt: "2026-11-20T10:00:00Z",
+	}
+	if status, err := call(plainHTTP(), http.MethodPost, w.in.access.BaseURL+"/api/v1/integrity/records", w.in.access.Keys.Worker, declaration, nil); err != nil || status != http.StatusCreated {
+		w.t.Fatalf("register: %d %v", status, err)
+	}
 	for said := ""; strings.TrimSpace(said) == ""; {
 		var err error
 		if said, err = lines.ReadString('\n'); err != nil {

@@ -317,7 +317,7 @@ func TestEveryRequestIsLogged(t *testing.T) {
 	}
 	for caller := range callers {
 		for i := range each {
-			if id := fmt.Sprintf("requestId=request-%d-%d\n", caller, i); strings.Count(string(log), id) != 1 {
+			if id := fmt.Sprintf("requestId=request-%d-%d service=integrity-ledger/", caller, i); strings.Count(string(log), id) != 1 {
 				t.Fatalf("%s stands %d times in the log", id, strings.Count(string(log), id))
 			}
 		}
