@@ -417,6 +417,7 @@ func (s *server) consoleEndpoints() []endpoint {
 		}
 	}
 	both(get, "", s.overview, in)
+	both(get, "/", s.withoutSlash, door)
 	both(get, "/sign-in", s.signInPage, door)
 	both(post, "/sign-in", s.askForLink, knock)
 	both(get, "/sign-in/sent", s.linkSent, door)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -27,8 +28,9 @@ func (s *server) contract(file string) handler {
 		general, own := evidence.Limits(language, ""), evidence.Limits(language, s.Relationship[language])
 		disclosed = append(disclosed, general[len(general)-1], own[len(own)-1])
 	}
+	document := sync.OnceValues(func() ([]byte, error) { return schemas.OpenAPI(file, s.BaseURL, disclosed...) })
 	return func(r *http.Request) (any, error) {
-		raw, err := schemas.OpenAPI(file, s.BaseURL, disclosed...)
+		raw, err := document()
 		if err != nil {
 			return nil, err
 		}
@@ -75,7 +77,7 @@ func (s *server) developerFile(r *http.Request) (any, error) {
 	}
 	file := s.downloads[i]
 	resp := cacheable(r, file.Body)
-	if strings.HasPrefix(file.ContentType, "text/") { // the others are compressed already
+	if strings.HasPrefix(file.ContentType, "text/") { // packages are kept as they were served
 		var err error
 		if resp, err = s.document(r, file.Body); err != nil {
 			return nil, err

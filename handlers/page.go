@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -265,24 +266,29 @@ func moved(r *http.Request, path string) response {
 	return response{status: http.StatusPermanentRedirect, empty: true, cache: publicMinutes, header: http.Header{"Location": {path}}}
 }
 
-// withoutSlash leads from the address of a page with a slash after it to the page.
+// withoutSlash leads from the address of a page with a slash after it, written as %2F perhaps, to the page.
 func (s *server) withoutSlash(r *http.Request) (any, error) {
-	return moved(r, strings.TrimSuffix(r.URL.EscapedPath(), "/")), nil
+	page := url.URL{Path: strings.TrimSuffix(r.URL.Path, "/")}
+	return moved(r, page.EscapedPath()), nil
 }
 
 // inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser prefers
 // that. A person who has chosen Spanish there stays.
 func inReadersLanguage(r *http.Request) (resp response, elsewhere bool) {
-	if r.Method == http.MethodPost || language(r) == evidence.English || r.URL.RawQuery == web.Chosen {
+	preferred := strings.Join(r.Header.Values("Accept-Language"), ",")
+	if r.Method == http.MethodPost || language(r) == evidence.English || len(preferred) > maxLanguages || slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen) {
 		return resp, false
 	}
 	// What cannot be read prefers nothing.
-	if wanted, _, _ := xlanguage.ParseAcceptLanguage(r.Header.Get("Accept-Language")); len(wanted) > 0 {
+	if wanted, _, _ := xlanguage.ParseAcceptLanguage(preferred); len(wanted) > 0 {
 		_, i, _ := ownLanguages.Match(wanted...)
 		elsewhere = i == 1
 	}
 	return response{status: http.StatusFound, empty: true, header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}}}, elsewhere
 }
+
+// maxLanguages bounds, in bytes, the Accept-Language that is judged; a longer one prefers nothing.
+const maxLanguages = 500
 
 // ownLanguages has Spanish for whoever reads neither.
 var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
@@ -290,7 +296,7 @@ var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlang
 // robots says what is not for those that list pages: what answers programs, and what is of one person.
 const robots = "User-agent: *\nAllow: /api/integrity-openapi\nAllow: /api/openapi\nDisallow: /api/\nDisallow: /console\nDisallow: /en/console\nDisallow: /oauth/\nDisallow: /en/oauth/\n"
 
-// text is a plain text that anyone may keep for five minutes.
+// plainText is a text that anyone may keep for five minutes.
 func plainText(r *http.Request, text string) (any, error) {
 	resp := cacheable(r, []byte(text))
 	resp.contentType = "text/plain; charset=utf-8"

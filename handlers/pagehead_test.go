@@ -37,6 +37,7 @@ func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 		for languages, english := range map[string]bool{
 			"": false, "es": false, "en": true, "en-GB,en;q=0.9,es;q=0.8": true, "es-MX,es;q=0.9,en;q=0.8": false, "fr,en;q=0.5": true, "fr": false,
 			"en;q=0.3,es;q=0.7": false, "en;q=0": false, "*": false, "en;q=x": false, strings.Repeat("-", 3000): false,
+			strings.Repeat("en,", 300_000): false, // which would take a second to judge
 		} {
 			a := s.reads(path, languages)
 			want, location := http.StatusOK, ""
@@ -47,7 +48,7 @@ func TestLinkOpensInTheLanguageOfItsReader(t *testing.T) {
 				t.Errorf("%s for %.40q: %d %v", path, languages, a.status, a.header)
 			}
 		}
-		for _, stays := range []string{path + "?lang=es", "/en" + path, "/en" + path + "?lang=es"} {
+		for _, stays := range []string{path + "?lang=es", path + "?lang=es&from=mail", "/en" + path, "/en" + path + "?lang=es"} {
 			for _, languages := range []string{"en", "es"} {
 				if a := s.reads(stays, languages); a.status != http.StatusOK {
 					t.Errorf("%s for %s: %d", stays, languages, a.status)
@@ -79,9 +80,10 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	for from, to := range map[string]string{
 		"/errors/INVALID_DATA": "/errors/invalid-data", "/errors/Invalid-Data": "/errors/invalid-data", "/errors/invalid_data?a=1": "/errors/invalid-data?a=1",
-		"/errors/invalid-data/": "/errors/invalid-data", "/limits/": "/limits", "/en/": "/en", "/developers/": "/developers", "/en/developers/mcp/?x=1&y": "/en/developers/mcp?x=1&y",
+		"/errors/invalid-data/": "/errors/invalid-data", "/limits/": "/limits", "/en/": "/en", "/console/": "/console", "/en/console/": "/en/console", "/developers/": "/developers", "/en/developers/mcp/?x=1&y": "/en/developers/mcp?x=1&y",
 		"/developers/verify/": "/developers/verify", "/developers/reference/records/": "/developers/reference/records",
 		"/integrity/" + id + "/": "/integrity/" + id, "/en/integrity/" + id + "/": "/en/integrity/" + id, "/certificates/x%2Fy/": "",
+		"/developers%2F": "/developers", "/en/developers/mcp%2f?x": "/en/developers/mcp?x", "/errors/invalid-data%2F": "/errors/invalid-data", "/integrity/a%20b/": "/integrity/a%20b",
 	} {
 		a := s.reads(from, "")
 		if to == "" && a.status == http.StatusNotFound {
@@ -90,6 +92,9 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 		if a.status != http.StatusPermanentRedirect || a.header.Get("Location") != to {
 			t.Errorf("%s: %d %s, want %s", from, a.status, a.header.Get("Location"), to)
 		}
+	}
+	if a := s.public("/errors/INVALID_DATA"); a.status != http.StatusOK { // through the redirect, which the contract has
+		t.Errorf("the code as answers write it: %d", a.status)
 	}
 	for _, nowhere := range []string{"/errors/none", "/errors/NONE/x", "/limits//", "//limits/", "//example.org/", "/none/", "/api/v1/integrity/records/", "/healthz/", "/api/integrity-openapi/", "/developers/verify_integrity.py/"} {
 		if a := s.reads(nowhere, ""); a.status != http.StatusNotFound {

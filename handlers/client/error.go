@@ -43,8 +43,12 @@ func (e *Error) Error() string {
 	if e.Existing != nil {
 		fmt.Fprintf(&b, "\n  the accepted one is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt)
 	}
-	if (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.Address != "" {
+	switch {
+	case e.Address == "":
+	case e.Status == http.StatusUnauthorized:
 		fmt.Fprintf(&b, "\n  %s was asked; the key must be one of this service", e.Address)
+	case e.Status == http.StatusForbidden: // the service knows the key
+		fmt.Fprintf(&b, "\n  %s was asked; %[1]s/errors/%s says what to do", e.Address, strings.ToLower(strings.ReplaceAll(string(e.Code), "_", "-")))
 	}
 	if e.Retryable && e.RetryAfter > 0 {
 		fmt.Fprintf(&b, "\n  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second))
