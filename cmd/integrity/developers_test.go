@@ -235,6 +235,7 @@ var says = map[string][]string{
 	"verification/tokens.sh":       {"existed before "},
 	"verification/openssl.sh":      {"Verification: OK"},
 	"webhooks/feed.sh":             {" events"},
+	"webhooks/feed-node.sh":        {" events"},
 	"webhooks/create.sh":           {`"secret":"whsec_`, `"enabled":true`},
 	"webhooks/deliveries.sh":       {`{"type":"integrity.superseded","status":"delivered","reason":null}`, `{"type":"webhook.test","status":"delivered"`},
 	"webhooks/type.sh":             {`"type":"integrity.superseded"`, `"recordStatus":"superseded"`},

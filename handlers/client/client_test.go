@@ -104,6 +104,14 @@ func TestOutcomes(t *testing.T) {
 	if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || !strings.Contains(err.Error(), "/x m") {
 		t.Errorf("a refused member: %v", err)
 	}
+	// A key that is refused may be another service's; of one that is known, the page of the code says what to do.
+	for status, code := range map[int]string{401: "INVALID_KEY", 403: "MISSING_SCOPE"} {
+		client := against(t, answer(status, failure(code, status)))
+		hint := map[int]string{401: " was asked; the key must be one of this service", 403: " was asked; " + client.base + "/errors/missing-scope says what to do"}[status]
+		if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || !strings.HasSuffix(err.Error(), "\n  "+client.base+hint) {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
 	if _, err := client.Revoke(t.Context(), "x", ""); err == nil || Unknown(err) || Refused(err) {
 		t.Errorf("what cannot be asked: %v", err)
 	}

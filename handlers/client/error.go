@@ -43,8 +43,12 @@ func (e *Error) Error() string {
 	if e.Existing != nil {
 		fmt.Fprintf(&b, "\n  the accepted one is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt)
 	}
-	if (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) && e.Address != "" {
+	switch {
+	case e.Address == "":
+	case e.Status == http.StatusUnauthorized:
 		fmt.Fprintf(&b, "\n  %s was asked; the key must be one of this service", e.Address)
+	case e.Status == http.StatusForbidden: // the service knows the key
+		fmt.Fprintf(&b, "\n  %s was asked; %[1]s/errors/%s says what to do", e.Address, strings.ToLower(strings.ReplaceAll(string(e.Code), "_", "-")))
 	}
 	if e.Retryable && e.RetryAfter > 0 {
 		fmt.Fprintf(&b, "\n  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second))
@@ -93,10 +97,11 @@ func RetryAfter(err error) time.Duration {
 	return u.wait
 }
 
-// retryAfter reads both forms of the header (RFC 9110, section 10.2.3).
+// retryAfter reads both forms of the header (RFC 9110, section 10.2.3). Ten digits are no wait: they are a Unix time that
+// somebody has put there.
 func retryAfter(text string, now time.Time) time.Duration {
-	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
-		return max(0, time.Duration(seconds)*time.Second)
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil && len(text) < 10 {
+		return time.Duration(seconds) * time.Second
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		return max(0, at.Sub(now))

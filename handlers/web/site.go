@@ -9,7 +9,8 @@
 // The pages for developers are templates of one language each, with the same sections and anchors in both, in
 // templates/developers; what is to be copied stands once, in templates/samples: commands (.sh) are for the reader's terminal,
 // programs for a file of their name, .txt and .http to be looked at. A test in cmd/integrity pastes them page by page, in
-// order, and compares what stands in -output.txt. Package reference reads the published OpenAPI documents for the reference. A new operation needs its words in texts/es.json, a new download its
+// order, and compares what stands in -output.txt. Package reference reads the published OpenAPI documents for the
+// reference. A new operation needs its words in texts/es.json, a new download its
 // purpose in both languages, and both a line in the changelog; tests find the first two.
 //
 // The worker that hashes is bundled from build/, where package.json says how; the result is committed, and a test makes
@@ -129,8 +130,8 @@ func (f *frame) publish(description string) {
 	}
 }
 
-// Versions are the page in each language, and that of a person who reads neither.
-func (f frame) Versions() []Point {
+// Translations are the page in each language, and that of a person who reads neither.
+func (f frame) Translations() []Point {
 	if f.Self == "" || f.Alternate == "" {
 		return nil
 	}

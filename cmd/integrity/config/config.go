@@ -339,7 +339,8 @@ func (s Setting) wrong(name string) error {
 // UnknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version. They
 // are reported and not refused, because a Kubernetes service of our name makes such variables too.
 func UnknownVariables(a *cli.App) []string {
-	known := []string{VariableAPIKey} // a client's, and no misspelling of one of the server's
+	// What the pages for developers have their readers set, and no misspelling of one of the server's.
+	known := []string{VariableAPIKey, Prefix + "COMPANY", Prefix + "WEBHOOK_SECRET"}
 	for _, s := range Settings() {
 		for _, name := range []string{s.Name, s.Former} {
 			known = append(known, Prefix+name)

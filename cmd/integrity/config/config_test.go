@@ -171,7 +171,7 @@ func TestConfigSecretFile(t *testing.T) {
 	if _, err := load(t, nil, "--database-url", "postgres://x"); err == nil {
 		t.Error("a secret has a flag")
 	}
-	a, _ := testApp("INTEGRITY_SHARD=4", "INTEGRITY_SHARDS=4", "INTEGRITY_API_KEY=x", "OTHER=1")
+	a, _ := testApp("INTEGRITY_SHARD=4", "INTEGRITY_SHARDS=4", "INTEGRITY_API_KEY=x", "INTEGRITY_COMPANY=c", "INTEGRITY_WEBHOOK_SECRET=s", "OTHER=1")
 	if unknown := UnknownVariables(a); len(unknown) != 1 || unknown[0] != "INTEGRITY_SHARD" {
 		t.Errorf("unknown: %v", unknown)
 	}

@@ -1,6 +1,6 @@
 import { createServer } from "node:http";
 
-// node receiver.mjs FILE, which exports verify(headers, body, secret):
+// node receiver.mjs FILE [PORT]; FILE exports verify(headers, body, secret):
 // it returns the event of a signed body, and throws for any other.
 const { verify } = await import(`./${process.argv[2]}`);
 const secret = process.env.INTEGRITY_WEBHOOK_SECRET;
@@ -26,4 +26,4 @@ createServer(async (request, response) => {
     status = 401;
   }
   response.writeHead(status).end();
-}).listen(8090, "127.0.0.1", () => console.log("listening"));
+}).listen(process.argv[3] ?? 8090, "127.0.0.1", () => console.log("listening"));
