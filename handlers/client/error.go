@@ -97,10 +97,11 @@ func RetryAfter(err error) time.Duration {
 	return u.wait
 }
 
-// retryAfter reads both forms of the header (RFC 9110, section 10.2.3).
+// retryAfter reads both forms of the header (RFC 9110, section 10.2.3). Ten digits are no wait: they are a Unix time that
+// somebody has put there.
 func retryAfter(text string, now time.Time) time.Duration {
-	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
-		return max(0, time.Duration(seconds)*time.Second)
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil && len(text) < 10 {
+		return time.Duration(seconds) * time.Second
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		return max(0, at.Sub(now))

@@ -21,8 +21,8 @@
 // 422) stops that item and the later versions of its document, nothing else, and is reported: [Outbox.Retry] takes it up
 // again after it was mended, and [Outbox.Abandon] gives it up for those behind it.
 //
-// Evidence is fetched, an item a request, while no declaration is due: a limit of requests a minute serves declarations
-// first. It waits by itself, so that what keeps evidence away keeps no declaration.
+// Evidence is fetched, an item a request, while no full batch of declarations is due: where they pile up, a limit of
+// requests a minute serves them first. It waits by itself, so that what keeps evidence away keeps no declaration.
 //
 // The tables are in the dialect of SQLite. One worker an outbox is enough; a second one would only send replays, which
 // consume nothing.
@@ -207,7 +207,8 @@ func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
 }
 
 // Retry makes everything due at once that waits or has stopped, after its cause was mended, and returns how many had
-// stopped. One whose outcome was not known is looked up first, as ever.
+// stopped. One whose outcome was not known is looked up first, as ever. A running worker that waits after a failure goes
+// on waiting; one that is started then does not.
 func (o *Outbox) Retry(ctx context.Context) (int64, error) {
 	var n int64
 	for _, statement := range []string{
@@ -265,11 +266,12 @@ func (o *Outbox) next(ctx context.Context, where string, most int) (items []Item
 	return items, rows.Err()
 }
 
-// save stores how far items are, in one transaction. An answer that is stored already stays.
+// save stores how far items are, in one transaction. What another worker has stored meanwhile stays.
 func (o *Outbox) save(ctx context.Context, items ...Item) error {
 	err := o.transact(ctx, func(tx *sql.Tx) error {
-		statement, err := tx.PrepareContext(ctx, `UPDATE integrity_outbox SET state = CASE WHEN response IS NULL OR ?1 NOT IN ('waiting', 'sent') THEN ?1 ELSE state END,
-			attempts = ?2, due_at = ?3, response = coalesce(response, ?4), evidence = ?5, problem = ?6 WHERE id = ?7`)
+		statement, err := tx.PrepareContext(ctx, `UPDATE integrity_outbox SET
+			state = CASE WHEN state IN ('done', 'abandoned') OR response IS NOT NULL AND ?1 IN ('waiting', 'sent') THEN state ELSE ?1 END,
+			attempts = ?2, due_at = ?3, response = coalesce(response, ?4), evidence = coalesce(evidence, ?5), problem = ?6 WHERE id = ?7`)
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS integrity_outbox_first ON integrity_outbox (co
     WHERE response IS NULL AND state IN ('waiting', 'sent', 'stopped');
 CREATE INDEX IF NOT EXISTS integrity_outbox_queue ON integrity_outbox (company_reference, source, document_reference, id) WHERE state = 'queued';
 CREATE TRIGGER IF NOT EXISTS integrity_outbox_next AFTER UPDATE OF state ON integrity_outbox
-WHEN OLD.response IS NULL AND (NEW.response IS NOT NULL OR NEW.state = 'abandoned')
+WHEN OLD.response IS NULL AND OLD.state <> 'abandoned' AND (NEW.response IS NOT NULL OR NEW.state = 'abandoned')
 BEGIN
     UPDATE integrity_outbox SET state = CASE attempts WHEN 0 THEN 'waiting' ELSE 'sent' END WHERE id = (
         SELECT id FROM integrity_outbox

@@ -131,8 +131,10 @@ func (w *Worker) Run(ctx context.Context) error {
 				if err := work.do(ctx, items); err != nil {
 					return err
 				}
-				worked = true
-				break
+				if worked = true; len(items) == work.most {
+					break // more of them may be due
+				}
+				continue
 			}
 			if again >= 0 && (wait < 0 || again < wait) {
 				wait = again
@@ -159,7 +161,8 @@ func (w *Worker) due(ctx context.Context, l lane, where string, most int) (items
 	if l.until.After(now) {
 		return nil, l.until.Sub(now), nil
 	}
-	later := slices.IndexFunc(items, func(i Item) bool { return i.due.After(now) })
+	// What was never attempted waits for nothing: where its due time is to come, the clock was put back.
+	later := slices.IndexFunc(items, func(i Item) bool { return i.Attempts > 0 && i.due.After(now) })
 	if later == 0 {
 		return nil, items[0].due.Sub(now), nil
 	}
@@ -206,12 +209,19 @@ func (w *Worker) send(ctx context.Context, items []Item) error {
 	}
 	w.say(Sending, sent...)
 	results, err := w.config.Client.RegisterBatchSaved(ctx, declarations)
-	if wrong := new(client.Error); errors.As(err, &wrong) && malformed[wrong.Status] && len(items) > 1 {
-		w.most = (len(items) + 1) / 2 // one of them spoils the others: it is found by halves
-		return w.config.Outbox.save(context.WithoutCancel(ctx), items...)
-	}
-	if err != nil && ctx.Err() != nil {
+	wrong := new(client.Error)
+	spoilt := errors.As(err, &wrong) && malformed[wrong.Status] && len(items) > 1
+	if err != nil && ctx.Err() != nil && !spoilt {
 		return ctx.Err()
+	}
+	switch {
+	case spoilt || client.Unknown(err):
+		w.most = (len(items) + 1) / 2 // one of them spoils the others, or together they are too much for what is between
+	case err == nil || stops(err):
+		w.most = min(2*w.most, maxBatch)
+	}
+	if spoilt {
+		return w.config.Outbox.save(context.WithoutCancel(ctx), items...)
 	}
 	errs := make([]error, len(items))
 	for k := range items {
@@ -227,7 +237,6 @@ func (w *Worker) send(ctx context.Context, items []Item) error {
 			delete(w.lookedUp, items[k].ID)
 		}
 	}
-	w.most = min(2*w.most, maxBatch)
 	return w.settle(ctx, &w.sending, items, errs, Registered)
 }
 
@@ -349,7 +358,7 @@ func (w *Worker) settle(ctx context.Context, l *lane, items []Item, errs []error
 		r := Report{Kind: arrived[to][1], Version: i.Declaration.VersionReference(), Registration: i.Response, Err: err}
 		switch {
 		case err == nil:
-			i.State, i.Problem = to, ""
+			i.State, i.Problem, i.due = to, "", now
 			w.say(arrived[to][0], *i)
 		case stops(err):
 			i.State, i.Problem, r.Kind = Stopped, err.Error(), Halted

@@ -755,7 +755,7 @@ def _seconds(retry_after: str) -> int | None:
         return int(retry_after)
     try:
         at = parsedate_to_datetime(retry_after)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     if at.tzinfo is None:
         return None
@@ -832,7 +832,7 @@ def _segment(text: str) -> str:
 def _object(answer: bytes) -> dict[str, Any]:
     try:
         value = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise Unanswered("the answer is not of this service")

@@ -74,6 +74,7 @@ func (p EgressPolicy) Allows(a netip.Addr) bool {
 		return true
 	}
 	if embedded, ok := nat64(a); ok {
+		p.Loopback = false // that of the translator is another machine
 		return p.Allows(embedded)
 	}
 	return GloballyReachable(a)

@@ -113,7 +113,7 @@ func TestWebhookURLs(t *testing.T) {
 	for text, code := range map[string]domain.Code{
 		"http://127.0.0.1:9/": "", "https://127.0.0.1/": "", "http://localhost:9/": "", "http://[::1]:9/hook": "", "https://a.localhost/": "", "https://receiver.example/": "",
 		"http://receiver.example/": domain.InvalidData, "http://10.0.0.1/": domain.InvalidData, "http://127.1/": domain.InvalidData, "http://user@127.0.0.1/": domain.InvalidData,
-		"https://10.0.0.1/": domain.WebhookURLBlocked, "https://169.254.169.254/": domain.WebhookURLBlocked, "https://127.1/": domain.WebhookURLBlocked,
+		"https://10.0.0.1/": domain.WebhookURLBlocked, "https://[64:ff9b::7f00:1]/": domain.WebhookURLBlocked, "https://0.0.0.0/": domain.WebhookURLBlocked, "https://169.254.169.254/": domain.WebhookURLBlocked, "https://127.1/": domain.WebhookURLBlocked,
 	} {
 		var got domain.Code
 		if err := demo.CheckURL(text); err != nil {

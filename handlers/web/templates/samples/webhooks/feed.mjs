@@ -20,7 +20,10 @@ while (more) {
       headers: { authorization: `Bearer ${INTEGRITY_API_KEY}` },
       signal: AbortSignal.timeout(60_000),
     },
-  );
+  ).catch((error) => {
+    console.error("no answer, run it again later:", (error.cause ?? error).message);
+    process.exit(1);
+  });
   const { data, error, meta } = await response.json();
   if (error) throw new Error(`${error.code}: ${error.detail}`);
   for (const event of data.events) copy.events[event.id] ??= event;
