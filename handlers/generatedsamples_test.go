@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // generatedSample runs the sample for a language with a client that a generator makes of the served document.
@@ -35,7 +36,7 @@ func newGeneratedSample(t *testing.T, s *service, tools ...string) *generatedSam
 	if !ok {
 		t.Skip(errNoNPM)
 	}
-	return &generatedSample{t, t.TempDir(), packages, append(os.Environ(),
+	return &generatedSample{t, t.TempDir(), packages, append(os.Environ(), "LC_ALL=th_TH.UTF-8", // where the year is another
 		"INTEGRITY_BASE_URL="+s.http.URL, "INTEGRITY_API_KEY="+s.org.Secret, "INTEGRITY_COMPANY="+s.org.Company.Reference)}
 }
 
@@ -73,6 +74,9 @@ func (g *generatedSample) tried(s *service, source, name string, args ...string)
 	query := url.Values{"companyReference": {s.org.Company.Reference}, "source": {source}, "documentReference": {"d-1"}, "version": {"1"}}
 	record := s.get(integrity + "/lookup?" + query.Encode()).is(http.StatusOK)
 	equal(g.t, "the record", []any{record["sha256"], record["sizeBytes"]}, []any{hash("one"), 3.0})
+	if at, err := time.Parse(time.RFC3339, record["generatedAt"].(string)); err != nil || time.Since(at).Abs() > time.Hour {
+		g.t.Errorf("generatedAt is %v", record["generatedAt"])
+	}
 	said, err := g.run(name, append(args, g.write("two.txt", []byte("another")), "d-1")...)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(said, "409") || !strings.Contains(said, "VERSION_CONFLICT") {
@@ -119,7 +123,7 @@ func TestJavaSample(t *testing.T) {
 	g.must("java", "-jar", generator, "generate", "--skip-validate-spec", "-g", "java", "--library", "native", "-i", g.write("integrity.json", document), "-o", "client",
 		"--additional-properties=apiPackage=integrity.api,modelPackage=integrity.model,invokerPackage=integrity,openApiNullable=false")
 	g.write("Register.java", contents(t, "developers/java/Register.java"))
-	g.must("javac", "-nowarn", "-cp", generator, "-sourcepath", "client/src/main/java", "-d", "classes", "Register.java")
+	g.must("javac", "-nowarn", "-encoding", "UTF-8", "-cp", generator, "-sourcepath", "client/src/main/java", "-d", "classes", "Register.java")
 	g.tried(s, "java", "java", "-cp", generator+string(os.PathListSeparator)+"classes", "Register")
 }
 

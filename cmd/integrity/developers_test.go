@@ -223,6 +223,9 @@ func (in terminalOf) of(t *testing.T, s guideSample) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if s.file != "" && strings.Contains(s.text, in.access.BaseURL) {
+		t.Errorf("%s asks the service of the page, whatever INTEGRITY_BASE_URL says", s.file)
+	}
 	text := strings.NewReplacer("YOUR_ADMIN_KEY", in.access.Keys.Admin, "YOUR_KEY", in.access.Keys.Worker, "YOUR_COMPANY", in.access.CompanyReference, "YOUR_CHECKOUT", checkout, guidePort, in.port).Replace(s.text)
 	if left := regexp.MustCompile(`YOUR_[A-Z_]+|\{base\}`).FindString(text); left != "" {
 		t.Errorf("%s: nothing says what %s is", s.name, left)
@@ -247,7 +250,8 @@ var says = map[string][]string{
 	"webhooks/feed.sh":             {" events"},
 	"webhooks/feed-node.sh":        {" events"},
 	"webhooks/create.sh":           {`"secret":"whsec_`, `"enabled":true`},
-	"webhooks/deliveries.sh":       {`{"type":"integrity.superseded","status":"delivered","reason":null}`, `{"type":"webhook.test","status":"delivered"`},
+	"webhooks/deliveries.sh":       {`{"type":"integrity.superseded","status":"delivered","reason":null}`, `{"type":"integrity.revoked","status":"delivered"`, `{"type":"webhook.test","status":"delivered"`},
+	"webhooks/revoke.sh":           {`"status":"revoked"`, " integrity.revoked "},
 	"webhooks/type.sh":             {`"type":"integrity.superseded"`, `"recordStatus":"superseded"`},
 	"webhooks/vectors.sh":          {"as it must be: another body"},
 	"webhooks/rotate.sh":           {`"secret":"whsec_`},

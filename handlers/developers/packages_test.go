@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 
 	"integrityledger/handlers/developers"
 )
@@ -121,5 +122,14 @@ func TestSums(t *testing.T) {
 	}
 	if last := list[len(list)-1]; last.Name != developers.SumsFile || string(last.Body) != want.String() {
 		t.Errorf("%s: %s", last.Name, last.Body)
+	}
+}
+
+// The samples are in ASCII: a compiler of Java 17 refuses anything else where no locale says UTF-8, as in most containers.
+func TestSamplesCompileWithoutALocale(t *testing.T) {
+	for _, sample := range []string{"Register.java", "Register.cs"} {
+		if i := bytes.IndexFunc(download(t, sample).Body, func(r rune) bool { return r > unicode.MaxASCII }); i >= 0 {
+			t.Errorf("%s has another character at %d", sample, i)
+		}
 	}
 }

@@ -9,6 +9,7 @@
 // you do not know (no answer, 408, 5xx): what had arrived is a replay.
 
 using System;
+using System.Globalization;
 using System.IO;
 using System.Net.Http;
 using System.Net.Http.Headers;
@@ -39,7 +40,7 @@ public static class Register
         {
             CompanyReference = Environment.GetEnvironmentVariable("INTEGRITY_COMPANY"), Source = "csharp", DocumentReference = document, Version = 1,
             Sha256 = hash, SizeBytes = bytes.Length, MimeType = "application/octet-stream",
-            GeneratedAt = DateTime.UtcNow.ToString("yyyy-MM-ddTHH:mm:ssZ"),
+            GeneratedAt = DateTime.UtcNow.ToString("yyyy-MM-ddTHH:mm:ssZ", CultureInfo.InvariantCulture),
         };
         try
         {

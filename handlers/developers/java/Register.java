@@ -4,7 +4,7 @@
 //     --additional-properties=apiPackage=integrity.api,modelPackage=integrity.model,invokerPackage=integrity,openApiNullable=false
 //
 // Java 17. The client needs jackson-databind, jackson-datatype-jsr310 and swagger-annotations. Run it with the variables of
-// the quick start:  java -cp … Register.java FILE DOCUMENT
+// the quick start:  java -cp ... Register.java FILE DOCUMENT
 //
 // Save the declaration with the file in your own transaction, and send that same one again after a failure whose outcome
 // you do not know (no answer, 408, 5xx): what had arrived is a replay.

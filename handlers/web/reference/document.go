@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -243,9 +244,12 @@ func resolve[T any](r *raw, inline T, ref string, known map[string]T) T {
 
 func (r *raw) resolve(s schema) schema { return resolve(r, s, s.Ref, r.Components.Schemas) }
 
+// namedScope is the scope that the description of an operation names.
+var namedScope = regexp.MustCompile(`\bScope ([a-z]+:[a-z]+)`)
+
 // Curl is a request for the operation with the values of its examples, for a shell that has the variables
-// INTEGRITY_BASE_URL and INTEGRITY_API_KEY. It is empty where the body is no JSON, the document has no example of it,
-// or the service makes the request.
+// INTEGRITY_BASE_URL, INTEGRITY_API_KEY and, for a scope that the key of a worker lacks, ADMIN_KEY. It is empty where the
+// body is no JSON, the document has no example of it, or the service makes the request.
 func (o Operation) Curl() string {
 	if o.Delivery {
 		return ""
@@ -266,7 +270,11 @@ func (o Operation) Curl() string {
 	}
 	b.WriteString(` "$INTEGRITY_BASE_URL` + path + query + `"`)
 	if o.Key {
-		b.WriteString(" \\\n  -H \"Authorization: Bearer $INTEGRITY_API_KEY\"")
+		key := "INTEGRITY_API_KEY"
+		if found := namedScope.FindStringSubmatch(o.Description); found != nil && found[1] != "integrity:read" && found[1] != "integrity:write" {
+			key = "ADMIN_KEY"
+		}
+		b.WriteString(" \\\n  -H \"Authorization: Bearer $" + key + "\"")
 	}
 	if len(o.Bodies) == 0 {
 		return b.String()

@@ -82,6 +82,12 @@ func TestParse(t *testing.T) {
 	if want := "curl -sS -X POST \"$INTEGRITY_BASE_URL/z/a%2Fb?q=7\" \\\n  -H \"Authorization: Bearer $INTEGRITY_API_KEY\" \\\n  -H \"Content-Type: application/json\" \\\n  -d '{\n  \"z\": \"it'\\''s\",\n  \"a\": null\n}'"; curl != want {
 		t.Errorf("%s\nwant\n%s", curl, want)
 	}
+	for scope, key := range map[string]string{"integrity:read": "INTEGRITY_API_KEY", "integrity:write": "INTEGRITY_API_KEY", "integrity:revoke": "ADMIN_KEY"} {
+		o := Operation{Method: "GET", Path: "/a", Key: true, Description: "Does it. Scope " + scope + "; roles owner, admin."}
+		if got := o.Curl(); !strings.HasSuffix(got, "Bearer $"+key+`"`) {
+			t.Errorf("%s: %s", scope, got)
+		}
+	}
 	if got := d.Groups[0].Operations[1].Curl(); got != `curl -sS "$INTEGRITY_BASE_URL/a?shown=y"` {
 		t.Error(got)
 	}

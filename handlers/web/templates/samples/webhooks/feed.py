@@ -1,6 +1,7 @@
 import json
 import os
 import sqlite3
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -20,10 +21,15 @@ while more:
     if read:
         query["epoch"] = read[1]
     request = urllib.request.Request(
-        f"{base}/api/v1/integrity/changes?{urllib.parse.urlencode(query)}",
+        base + "/api/v1/integrity/changes?" + urllib.parse.urlencode(query),
         headers={"Authorization": "Bearer " + key})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        answer = json.load(response)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer = json.load(response)
+    except urllib.error.HTTPError as refused:
+        raise SystemExit(f"{refused.code} {refused.read().decode()}")
+    except OSError as error:
+        raise SystemExit(f"no answer, run it again later: {error}")
     page = answer["data"]
     with db:  # one transaction
         db.executemany(
@@ -31,5 +37,7 @@ while more:
             [(event["id"], json.dumps(event)) for event in page["events"]])
         db.execute("REPLACE INTO position VALUES (?, ?, ?)",
                    [company, page["nextCursor"], answer["meta"]["epoch"]])
+    for event in page["events"]:
+        print(event["sequence"], event["type"], event["publicId"])
     more = page["hasMore"]
 print(db.execute("SELECT count(*) FROM event").fetchone()[0], "events")
