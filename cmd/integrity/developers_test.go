@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -18,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -181,13 +183,7 @@ func (w *terminal) paste(text string) string {
 func (w *terminal) run(text string) {
 	w.t.Helper()
 	lines, errs := w.begin(text)
-	declaration := wire.Declaration{
-		CompanyReference: w.in.access.CompanyReference, Source: "samples", DocumentReference: rand.Text(), Version: 1,
-		SHA256: strings.Repeat("0", 64), MimeType: "text/plain", GeneratedAt: "2026-11-20T10:00:00Z",
-	}
-	if status, err := call(plainHTTP(), http.MethodPost, w.in.access.BaseURL+"/api/v1/integrity/records", w.in.access.Keys.Worker, declaration, nil); err != nil || status != http.StatusCreated {
-		w.t.Fatalf("register: %d %v", status, err)
-	}
+	w.register()
 	for said := ""; strings.TrimSpace(said) == ""; {
 		var err error
 		if said, err = lines.ReadString('\n'); err != nil {
@@ -195,6 +191,24 @@ func (w *terminal) run(text string) {
 		}
 	}
 	go io.Copy(io.Discard, lines) //nolint:errcheck // it is read so that nobody waits
+}
+
+// register declares the first version of a new document of the company that the reader's shell names.
+func (w *terminal) register() {
+	w.t.Helper()
+	declaration := wire.Declaration{
+		CompanyReference: cmp.Or(w.variable("INTEGRITY_COMPANY"), w.in.access.CompanyReference), Source: "samples", DocumentReference: rand.Text(), Version: 1,
+		SHA256: strings.Repeat("0", 64), MimeType: "text/plain", GeneratedAt: "2026-11-20T10:00:00Z",
+	}
+	if status, err := call(plainHTTP(), http.MethodPost, w.in.access.BaseURL+"/api/v1/integrity/records", w.in.access.Keys.Worker, declaration, nil); err != nil || status != http.StatusCreated {
+		w.t.Fatalf("register: %d %v", status, err)
+	}
+}
+
+// variable is what a variable of the reader's shell holds.
+func (w *terminal) variable(name string) string {
+	w.t.Helper()
+	return strings.TrimSpace(w.paste(`echo "${` + name + `-}"`))
 }
 
 // begin starts a program in another terminal.
@@ -275,7 +289,7 @@ var before = map[string]func(w *terminal){
 // until waits until the evidence of the quick start has a part.
 func (w *terminal) until(query, part string) {
 	w.t.Helper()
-	id := strings.TrimSpace(w.paste(`echo "$PUBLIC_ID"`))
+	id := w.variable("PUBLIC_ID")
 	eventually(w.t, "the evidence has "+part, func() error {
 		r, err := http.NewRequest(http.MethodGet, w.in.access.BaseURL+"/api/v1/integrity/records/"+id+"/evidence"+query, nil)
 		if err != nil {
@@ -395,8 +409,9 @@ func (w *terminal) follow(samples []guideSample) {
 }
 
 // TestSamplesOfTheDeveloperPages pastes what every page for developers says, from top to bottom, as a reader does who has
-// just come with an empty directory. A page that needs more says that it goes on from the quick start. In short it is one
-// language, whose samples are those of the other, and no page whose tools are fetched.
+// just come with an empty directory. A page that needs more says that it goes on from the quick start. Pages that readers
+// follow one after the other are pasted so, too, in one terminal. In short it is no page whose tools are fetched. The pages
+// of both languages have the same samples in the same order.
 func TestSamplesOfTheDeveloperPages(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"curl", "jq", "openssl", "npm"} {
@@ -404,10 +419,7 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 	}
 	in, s := openTerminals(t)
 	defer s.stop()
-	prefixes := []string{"", "/en"}
-	if testing.Short() {
-		prefixes = prefixes[1:]
-	}
+	fetches := func(name string) bool { return name == "downloads" || name == "webhooks" }
 	t.Run("all", func(t *testing.T) {
 		t.Run("README", func(t *testing.T) {
 			t.Parallel()
@@ -417,41 +429,65 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 			t.Parallel()
 			trySignatures(in.open(t))
 		})
-		for _, prefix := range prefixes {
-			start, _ := guideSamples(t, in.access.BaseURL+prefix+web.DeveloperRoot)
-			for _, name := range web.DeveloperPages() {
-				if name == "reference" || name == "operating" || (name == "downloads" || name == "webhooks") && testing.Short() {
-					continue
-				}
-				t.Run(prefix+web.DeveloperRoot+"/"+name, func(t *testing.T) {
-					t.Parallel()
-					samples, page := guideSamples(t, in.access.BaseURL+strings.TrimSuffix(prefix+web.DeveloperRoot+"/"+name, "/"))
-					if len(samples) == 0 {
-						return
-					}
-					w := in.open(t)
-					if name == "webhooks" {
-						w.alone("webhooks" + strings.ReplaceAll(prefix, "/", "-"))
-					}
-					if strings.Contains(page, `class="goes-on"`) {
-						for _, s := range start {
-							if needed := s.name != "start/venv.sh" || strings.Contains(page, "pip install"); needed && s.name != "start/debian.sh" && !strings.HasPrefix(s.name, "start/demo") {
-								w.paste(w.in.of(t, s))
-							}
-						}
-					}
-					w.follow(samples)
-					for _, s := range samples { // the declaration is a replay when it is sent again, as the page says
-						if s.name == "start/2-register.sh" {
-							if said := w.paste(s.text); !strings.Contains(said, `"replayed":true`) || !strings.Contains(said, `"applied":0`) {
-								t.Error(said)
-							}
-						}
-					}
-				})
+		for _, name := range web.DeveloperPages() {
+			if name == "reference" || name == "operating" || fetches(name) && testing.Short() {
+				continue
 			}
+			t.Run("en/"+name, func(t *testing.T) {
+				t.Parallel()
+				w := in.open(t)
+				if name == "webhooks" {
+					w.alone("alone")
+				}
+				w.pages("/en", name)
+				names := func(prefix string) (list []string) {
+					samples, _ := guideSamples(t, w.page(prefix, name))
+					for _, s := range samples {
+						list = append(list, s.name)
+					}
+					return list
+				}
+				if spanish, english := names(""), names("/en"); !slices.Equal(spanish, english) {
+					t.Errorf("in Spanish %q, in English %q", spanish, english)
+				}
+			})
+		}
+		if !testing.Short() {
+			t.Run("one terminal", func(t *testing.T) {
+				t.Parallel()
+				in.open(t).pages("", "integration", "webhooks", "verification")
+			})
 		}
 	})
+}
+
+// pages pastes pages of one language, after the quick start where the first one goes on from it.
+func (w *terminal) pages(prefix string, names ...string) {
+	w.t.Helper()
+	for i, name := range names {
+		samples, page := guideSamples(w.t, w.page(prefix, name))
+		if i == 0 && strings.Contains(page, `class="goes-on"`) {
+			start, _ := guideSamples(w.t, w.page(prefix, ""))
+			for _, s := range start {
+				if needed := s.name != "start/venv.sh" || strings.Contains(page, "pip install"); needed && s.name != "start/debian.sh" && !strings.HasPrefix(s.name, "start/demo") {
+					w.paste(w.in.of(w.t, s))
+				}
+			}
+		}
+		w.follow(samples)
+		for _, s := range samples { // the declaration is a replay when it is sent again, as the page says
+			if s.name == "start/2-register.sh" {
+				if said := w.paste(s.text); !strings.Contains(said, `"replayed":true`) || !strings.Contains(said, `"applied":0`) {
+					w.t.Error(said)
+				}
+			}
+		}
+	}
+}
+
+// page is the address of a page for developers in a language.
+func (w *terminal) page(prefix, name string) string {
+	return strings.TrimSuffix(w.in.access.BaseURL+prefix+web.DeveloperRoot+"/"+name, "/")
 }
 
 // openTerminals runs a service whose log an authority stamps, for readers of its pages.

@@ -31,7 +31,7 @@ func (w *terminal) alone(reference string) {
 	w.in.access.CompanyReference = reference
 }
 
-// receiver ends the receiver that was there, starts another in its place, and sends it a test.
+// receiver ends the receiver that was there, starts another in its place, and sends it an event.
 func (w *terminal) receiver(text string) {
 	w.t.Helper()
 	for _, other := range w.others {
@@ -43,7 +43,8 @@ func (w *terminal) receiver(text string) {
 	w.accepts()
 }
 
-// accepts sends the destination of the page a test, which the receiver that runs must answer with 2xx.
+// accepts registers a version, of which the receiver that runs must hear, and answer with 2xx. It is no test delivery:
+// those are counted for the organization, to which all readers belong.
 func (w *terminal) accepts() {
 	w.t.Helper()
 	eventually(w.t, "the receiver listens", func() error {
@@ -53,36 +54,44 @@ func (w *terminal) accepts() {
 		}
 		return err
 	})
-	path := w.in.access.BaseURL + "/api/v1/integrity/webhooks/" + strings.TrimSpace(w.paste(`echo "$WEBHOOK_ID"`))
-	var test wire.Delivery
-	if status, err := call(plainHTTP(), http.MethodPost, path+"/test", w.in.access.Keys.Admin, nil, &test); err != nil || status != http.StatusAccepted {
-		w.t.Fatalf("send a test: %d %v", status, err)
-	}
-	w.delivered(path, test.ID)
-}
-
-// delivered waits until a destination has answered each of its deliveries once, with 2xx, one of them that of an id.
-func (w *terminal) delivered(path, id string) {
-	w.t.Helper()
+	heard := w.registered()
+	w.register()
 	eventually(w.t, "everything is delivered", func() error {
-		var list wire.Deliveries
-		if status, err := call(plainHTTP(), http.MethodGet, path+"/deliveries", w.in.access.Keys.Admin, nil, &list); err != nil || status != http.StatusOK {
-			return fmt.Errorf("%d %w", status, err)
-		}
-		found := id == ""
-		for _, d := range list.Deliveries {
-			if found = found || d.ID == id; d.Status != "delivered" {
-				return fmt.Errorf("%+v", d)
-			}
-			if d.Attempts != 1 {
+		for _, d := range w.deliveries() {
+			if d.Attempts > 1 {
 				w.t.Fatalf("the receiver refused at first: %+v\n%s", d, w.receives)
 			}
+			if d.Status != "delivered" {
+				return fmt.Errorf("%+v", d)
+			}
 		}
-		if !found {
-			return fmt.Errorf("%s is not in %+v", id, list)
+		if now := w.registered(); now != heard+1 {
+			return fmt.Errorf("%d registrations are delivered, want %d", now, heard+1)
 		}
 		return nil
 	})
+}
+
+// deliveries are those of the destination that the page has made.
+func (w *terminal) deliveries() []wire.Delivery {
+	w.t.Helper()
+	path := w.in.access.BaseURL + "/api/v1/integrity/webhooks/" + w.variable("WEBHOOK_ID") + "/deliveries"
+	var list wire.Deliveries
+	if status, err := call(plainHTTP(), http.MethodGet, path, w.in.access.Keys.Admin, nil, &list); err != nil || status != http.StatusOK {
+		w.t.Fatalf("deliveries: %d %v", status, err)
+	}
+	return list.Deliveries
+}
+
+// registered is how many registrations the destination has heard of.
+func (w *terminal) registered() (n int) {
+	w.t.Helper()
+	for _, d := range w.deliveries() {
+		if d.Type == "integrity.registered" {
+			n++
+		}
+	}
+	return n
 }
 
 // judgeReceivers holds what checks a signature on the page, our own and with the libraries, to the published vectors.

@@ -23,7 +23,6 @@ Summary: Client, offline verifier and webhook receiver of Integrity Ledger.
 License: Apache-2.0
 Classifier: License :: OSI Approved :: Apache Software License
 Classifier: Programming Language :: Python :: 3 :: Only
-Classifier: Typing :: Typed
 Requires-Python: >=3.11
 Requires-Dist: httpx >=0.23
 Requires-Dist: cryptography >=38
