@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
 )
 
 //go:embed *.json
@@ -91,33 +92,41 @@ func Schema(name, baseURL string) ([]byte, error) {
 	return []byte(strings.Replace(string(text), `"$id": "`+base, `"$id": "`+inner(baseURL), 1)), nil
 }
 
+// components are those of an OpenAPI document, each of them still as text.
+type components struct {
+	Schemas, Parameters map[string]json.RawMessage
+}
+
+// componentsOf reads each document once: it is large, and a service asks for some twenty objects when it starts.
+var componentsOf = map[string]func() (components, error){
+	OpenAPIFile:              sync.OnceValues(func() (components, error) { return readComponents(OpenAPIFile) }),
+	CertificationOpenAPIFile: sync.OnceValues(func() (components, error) { return readComponents(CertificationOpenAPIFile) }),
+}
+
+func readComponents(file string) (components, error) {
+	var document struct{ Components components }
+	text, err := File(file)
+	if err != nil {
+		return components{}, err
+	}
+	return document.Components, json.Unmarshal(text, &document)
+}
+
 // Object returns a self-contained JSON Schema of an object: a component of an OpenAPI document with all its references
 // resolved, and the named parameters of that document as further members. With an empty component the parameters are its
 // only members. Like the objects of the document it refuses unknown members.
 func Object(file, component string, parameters ...string) (json.RawMessage, error) {
-	var document struct {
-		Components struct {
-			Schemas    map[string]any
-			Parameters map[string]struct {
-				Name        string
-				Required    bool
-				Description string
-				Schema      map[string]any
-			}
-		}
+	read, ok := componentsOf[file]
+	if !ok {
+		return nil, fmt.Errorf("schemas: %s: %w", file, fs.ErrNotExist)
 	}
-	text, err := File(file)
+	document, err := read()
 	if err != nil {
-		return nil, err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // a float64 would lose digits of integer bounds
-	if err := decoder.Decode(&document); err != nil {
 		return nil, fmt.Errorf("schemas: %s: %w", file, err)
 	}
 	object := map[string]any{"type": "object", "additionalProperties": false, "properties": map[string]any{}}
 	if component != "" {
-		resolved, err := resolve(document.Components.Schemas, map[string]any{"$ref": reference + component})
+		resolved, err := document.resolve(map[string]any{"$ref": reference + component})
 		if err != nil {
 			return nil, fmt.Errorf("schemas: %s: %w", file, err)
 		}
@@ -126,9 +135,14 @@ func Object(file, component string, parameters ...string) (json.RawMessage, erro
 	properties, _ := object["properties"].(map[string]any)
 	required, _ := object["required"].([]any)
 	for _, name := range parameters {
-		p, ok := document.Components.Parameters[name]
-		if !ok {
-			return nil, fmt.Errorf("schemas: %s has no parameter %s", file, name)
+		var p struct {
+			Name        string
+			Required    bool
+			Description string
+			Schema      map[string]any
+		}
+		if err := decode(document.Parameters, name, &p); err != nil {
+			return nil, fmt.Errorf("schemas: %s: parameter %w", file, err)
 		}
 		p.Schema["description"] = p.Description
 		properties[p.Name] = p.Schema
@@ -143,27 +157,38 @@ func Object(file, component string, parameters ...string) (json.RawMessage, erro
 	return encode(object)
 }
 
+// decode reads one of the components anew, so that the caller may change what it gets.
+func decode(from map[string]json.RawMessage, name string, into any) error {
+	text, ok := from[name]
+	if !ok {
+		return fmt.Errorf("%s does not exist", name)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber() // a float64 would lose digits of integer bounds
+	return decoder.Decode(into)
+}
+
 const reference = "#/components/schemas/"
 
 // resolve replaces every reference within a schema by its target, which is resolved as well.
-func resolve(schemas map[string]any, schema any) (resolved any, err error) {
+func (c components) resolve(schema any) (resolved any, err error) {
 	switch s := schema.(type) {
 	case map[string]any:
 		if name, refers := s["$ref"].(string); refers {
-			target, ok := schemas[strings.TrimPrefix(name, reference)]
-			if !ok {
-				return nil, fmt.Errorf("%s refers to nothing", name)
+			var target any
+			if err := decode(c.Schemas, strings.TrimPrefix(name, reference), &target); err != nil {
+				return nil, err
 			}
-			return resolve(schemas, target)
+			return c.resolve(target)
 		}
 		for member, value := range s {
-			if s[member], err = resolve(schemas, value); err != nil {
+			if s[member], err = c.resolve(value); err != nil {
 				return nil, err
 			}
 		}
 	case []any:
 		for i, value := range s {
-			if s[i], err = resolve(schemas, value); err != nil {
+			if s[i], err = c.resolve(value); err != nil {
 				return nil, err
 			}
 		}
