@@ -43,7 +43,7 @@ func OriginCommand(a *cli.App) *cobra.Command {
 	c.Flags().IntVar(&f.documents, "documents", 20, "documents in all, those of earlier runs included")
 	c.Flags().DurationVar(&f.interval, "interval", 0, "time between two documents, such as 5s")
 	c.Flags().DurationVar(&f.reserve, "reserve-timeout", 3*time.Second, "how long a document waits for its verification link, and then does without")
-	c.Flags().StringVar(&f.serve, "serve", "127.0.0.1:8090", "loopback address of the downloads; it stands in the documents")
+	c.Flags().StringVar(&f.serve, "serve", "127.0.0.1:8091", "loopback address of the downloads; it stands in the documents")
 	c.Flags().StringVar(&f.trusted, "trusted-keys", "", "trusted-keys file by which evidence is verified before it is stored")
 	c.Flags().BoolVar(&f.stay, "stay", false, "go on serving the downloads until interrupted")
 	c.Flags().BoolVar(&f.retry, "retry", false, "take up what needed correction, after it was mended")
@@ -78,7 +78,7 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 	}
 	address, err := netip.ParseAddrPort(f.serve)
 	if err != nil || !address.Addr().IsLoopback() || address.Port() == 0 {
-		return errors.New("--serve must be a loopback address with a port, such as 127.0.0.1:8090")
+		return errors.New("--serve must be a loopback address with a port, such as 127.0.0.1:8091")
 	}
 	var printing sync.Mutex
 	system := &System{
@@ -96,7 +96,7 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.serve)
 	if err != nil {
-		return fmt.Errorf("--serve: %w", err)
+		return fmt.Errorf("--serve must be an address that is free: %w", err)
 	}
 	server := &http.Server{Handler: system.Handler(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute}
 	served := make(chan error, 1)
