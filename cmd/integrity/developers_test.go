@@ -255,6 +255,7 @@ var says = map[string][]string{
 	"start/5-changes.sh":           {`"events":[{`, `"hasMore":false`},
 	"integration/setup.sh":         {`"enabled":true`},
 	"integration/reserve.sh":       {`"status":"pending"`},
+	"integration/key.sh":           {`"name":"Billing"`, `"companies":[{`},
 	"integration/lookup.sh":        {`"status":"current"`},
 	"integration/certification.sh": {`"outcome":"accepted"`, `"verified":true`, "everything that was supplied and checked is valid"},
 	"verification/commands.sh":     {"everything that was supplied and checked is valid"},

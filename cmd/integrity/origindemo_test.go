@@ -88,6 +88,10 @@ func TestOriginDemo(t *testing.T) {
 		args: []string{"origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", freeAddress(t), "--trusted-keys", filepath.Join(s.dir, keyfiles.TrustedKeysFile),
 			"--reserve-timeout", patient.String()},
 	}
+	taken := integrity(t, e.env, "origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", address)
+	if taken.code == cli.ExitOK || !strings.Contains(taken.errs, "--serve must be an address that is free") {
+		t.Errorf("at an address that is taken: exit code %d, %s", taken.code, taken.errs)
+	}
 	documents := 0
 	killedAtEach := func(steps ...string) {
 		for _, at := range steps {
