@@ -80,6 +80,11 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 	if err != nil || !address.Addr().IsLoopback() || address.Port() == 0 {
 		return errors.New("--serve must be a loopback address with a port, such as 127.0.0.1:8091")
 	}
+	// Before the directory is opened: it keeps the address.
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.serve)
+	if err != nil {
+		return fmt.Errorf("--serve must be an address that is free: %w", err)
+	}
 	var printing sync.Mutex
 	system := &System{
 		Dir: f.dir, Company: f.company, Source: f.source, Public: "http://" + f.serve, Client: service, Trusted: trusted,
@@ -92,11 +97,7 @@ func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, system.Close()) }()
 	if err := system.Open(ctx); err != nil {
-		return err
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.serve)
-	if err != nil {
-		return fmt.Errorf("--serve must be an address that is free: %w", err)
+		return errors.Join(err, listener.Close())
 	}
 	server := &http.Server{Handler: system.Handler(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute}
 	served := make(chan error, 1)
