@@ -27,6 +27,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -35,9 +36,11 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"integrityledger/cmd/integrity/cli"
@@ -82,6 +85,10 @@ func Allowed(cfg config.Config, listening net.Addr) error {
 	}
 	if cfg.Encrypted() {
 		return fmt.Errorf("the demo speaks http on this machine alone: unset %sTLS_CERT and %sTLS_KEY", config.Prefix, config.Prefix)
+	}
+	// A client's variable, of a demo that listened elsewhere, is also the service's.
+	if base, err := url.Parse(cfg.BaseURL); err != nil || cmp.Or(base.Port(), "80") != strconv.Itoa(int(address.Port())) {
+		return fmt.Errorf("the demo listens on %s, and %s is %s: unset it, or listen on its port with --listen", address, config.VariableBaseURL, cfg.BaseURL)
 	}
 	return nil
 }
