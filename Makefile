@@ -24,7 +24,7 @@ drill: ensure ## The long stories: loss of the primary, bad weather, kills, rest
 race: ensure ## The race detector, where goroutines meet, on the newest PostgreSQL.
 	.ci/race
 
-newest: ## What else runs a server, on the newest PostgreSQL.
+newest: ensure ## What else runs a server, on the newest PostgreSQL.
 	.ci/newest
 
 lint: ## The whole tree, and the OpenAPI documents where npm is.
