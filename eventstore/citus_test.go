@@ -27,3 +27,6 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 
 // Citus pushes down no INSERT that selects from what has no relation.
 func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }
+
+// See the test of the same name in projections.
+func TestStatementsAreAimed(t *testing.T) { pgtest.Aimed(t, routed) }

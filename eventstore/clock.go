@@ -347,7 +347,9 @@ const datedLater = `SELECT o.organization_id FROM organization_state o
 // transaction, an event for each organization that has a later one, so that every history by itself shows why its time
 // goes back. Nothing else changes: what was dated and charged wrongly stays so.
 func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID string) (ClockReset, error) {
-	conn, err := l.acquire()
+	connecting, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	conn, err := l.Pool.Acquire(connecting)
 	if err != nil {
 		return ClockReset{}, fmt.Errorf("connect to reset a shard: %w", err)
 	}

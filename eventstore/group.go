@@ -21,6 +21,7 @@ import (
 // group is one transaction under way.
 type group struct {
 	shard    domain.Shard
+	piece    *cluster.Piece // where its statements go
 	items    []item
 	answers  []Answer // by item, once decided
 	state    *domain.State
@@ -64,16 +65,20 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item) {
 			err = errors.Join(err, connecting)
 			break
 		}
-		g, err = l.attempt(ctx, held.conn.Conn(), shard, items)
+		g, err = l.attempt(ctx, held, items)
 		if err == nil || errors.Is(err, cluster.ErrUnknown) || attempt == maxAttempts || !retryable(err) {
 			break
+		}
+		if held.piece != nil && cluster.Moved(err) {
+			l.Holders.Forget(held.piece)
+			held.release()
 		}
 	}
 	clocks, disagree := errors.AsType[*ClockError](err)
 	switch {
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
-		l.settle(ctx, held.conn.Conn(), g)
+		l.settle(ctx, held, g)
 		for i, it := range items {
 			if err := g.answers[i].Err; err != nil {
 				report.Refused = append(report.Refused, err)
@@ -109,8 +114,12 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item) {
 	}
 }
 
-// connection is what a worker holds of the pool: one connection, or none while the database cannot be reached.
-type connection struct{ conn *pgxpool.Conn }
+// connection is what a shard's worker holds of the pool: one connection, or none while the database cannot be reached.
+type connection struct {
+	shard domain.Shard
+	conn  *pgxpool.Conn
+	piece *cluster.Piece // the shard's, where a node of Citus is connected to
+}
 
 // connect replaces a connection that was lost. The lost one is given back first: when a server goes, every worker has
 // lost its own, and none may wait for another's.
@@ -119,7 +128,7 @@ func (l *Ledger) connect(held *connection) (err error) {
 		return nil
 	}
 	held.release()
-	if held.conn, err = l.acquire(); err != nil {
+	if held.conn, held.piece, err = l.acquire(held.shard); err != nil {
 		held.conn = nil
 		return fmt.Errorf("connect for a group: %w", err)
 	}
@@ -134,10 +143,11 @@ func (c *connection) release() {
 }
 
 // attempt is one transaction. It leaves the connection outside of one, or closed.
-func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard, items []item) (*group, error) {
+func (l *Ledger) attempt(ctx context.Context, held *connection, items []item) (*group, error) {
+	conn, shard := held.conn.Conn(), held.shard
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	g := &group{shard: shard, after: Commit{Shard: shard}, items: items, answers: make([]Answer, len(items)), state: domain.NewState(l.Plans)}
+	g := &group{shard: shard, piece: held.piece, after: Commit{Shard: shard}, items: items, answers: make([]Answer, len(items)), state: domain.NewState(l.Plans)}
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
 	defer cancelLoading()
 	err := l.load(loading, conn, g)
@@ -211,6 +221,7 @@ func (l *Ledger) count(b *pgx.Batch, g *group) {
 		return
 	}
 	b.Queue("BEGIN")
+	g.piece.Hold(b)
 	l.Count(b, g.shard, counts)
 	b.Queue("COMMIT").Exec(func(pgconn.CommandTag) error {
 		for i, c := range counted {
@@ -223,7 +234,7 @@ func (l *Ledger) count(b *pgx.Batch, g *group) {
 }
 
 // settle ends what count began, before the callers have their answers: what is refused is not counted by then.
-func (l *Ledger) settle(ctx context.Context, conn *pgx.Conn, g *group) {
+func (l *Ledger) settle(ctx context.Context, held *connection, g *group) {
 	var counts []*domain.MinuteCount
 	for i, it := range g.items {
 		if it.count == nil {
@@ -241,7 +252,11 @@ func (l *Ledger) settle(ctx context.Context, conn *pgx.Conn, g *group) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := l.Settle(ctx, conn, g.shard, counts); err != nil {
+	b := &pgx.Batch{} // one transaction, as it is sent at once
+	g.piece.Hold(b)
+	l.Settle(b, g.shard, counts)
+	g.piece.Aim(b)
+	if err := held.conn.Conn().SendBatch(ctx, b).Close(); err != nil {
 		l.Log.Warn("counts of requests stay as they are", "shard", g.shard, "error", cluster.Loggable(err))
 	}
 	for _, c := range counts {
@@ -259,6 +274,7 @@ func invalidKey(err error) bool {
 func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batch, more func()) error {
 	g.warnings = cluster.Warnings(conn)
 	b.Queue("BEGIN")
+	g.piece.Hold(b)
 	b.Queue(lockHead, g.shard).QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(&g.position, &g.last); err != nil {
 			return fmt.Errorf("lock shard %d: %w", g.shard, err)
@@ -268,6 +284,7 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 	var database time.Time
 	l.Clock.queueAwaited(b, &database, &g.after)
 	more()
+	g.piece.Aim(b)
 	sent := l.Clock.Monotonic()
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("load the state of a group: %w", err)
@@ -363,6 +380,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 		tag = t.String()
 		return nil
 	})
+	g.piece.Aim(b)
 	err := conn.SendBatch(ctx, b).Close()
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -400,7 +418,7 @@ func retryable(err error) bool {
 		return false
 	}
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)
-	return !refused || slices.Contains([]string{"40001", "40P01", "25P03", cluster.ReadOnly}, pgErr.Code) || strings.HasPrefix(pgErr.Code, "57P")
+	return !refused || cluster.Moved(err) || slices.Contains([]string{"40001", "40P01", "25P03", cluster.ReadOnly}, pgErr.Code) || strings.HasPrefix(pgErr.Code, "57P")
 }
 
 // A row is inserted beside its shard's head, here and wherever rows come from arrays. On Citus, a SELECT that names no

@@ -16,20 +16,23 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // Config is what a Ledger is made of.
 type Config struct {
-	Pool  *pgxpool.Pool // from CommitPool: its size is the number of groups under way
-	Plans domain.Plans
-	Clock *Clock
-	Log   *slog.Logger
+	Pool *pgxpool.Pool // from CommitPool: its size is the number of groups under way
+	// Holders, where the database is distributed by Citus, take the groups to the nodes; Pool then only tells the time.
+	Holders *cluster.Holders
+	Plans   domain.Plans
+	Clock   *Clock
+	Log     *slog.Logger
 
 	// Count queues the statement that counts requests (Origin.Minute) and sets Used; it is a transaction of its own, so
-	// that no reader waits for a group and a group that fails takes nothing back. Settle gives back what was refused, and
+	// that no reader waits for a group and a group that fails takes nothing back. Settle queues what gives back what was refused, and
 	// clears earlier minutes away where these counts begin one; if it fails, nothing is wrong but that these stay.
 	Count  func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
-	Settle func(ctx context.Context, conn *pgx.Conn, shard domain.Shard, counts []*domain.MinuteCount) error
+	Settle func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
 
 	// Load queues the queries that bring everything a group needs into the state; organizations may name one twice.
 	Load func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State)
@@ -191,7 +194,7 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 // the group before it holds, would be closed to what arrives meanwhile.
 func (l *Ledger) work(shard domain.Shard, q *queue) {
 	for q.wait() {
-		var held connection
+		held := connection{shard: shard}
 		err := l.connect(&held)
 		group := q.take(l.GroupWeight)
 		switch {
@@ -208,10 +211,14 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 	}
 }
 
-func (l *Ledger) acquire() (*pgxpool.Conn, error) {
+func (l *Ledger) acquire(shard domain.Shard) (conn *pgxpool.Conn, piece *cluster.Piece, err error) {
 	ctx, cancel := context.WithTimeout(l.running, 10*time.Second)
 	defer cancel()
-	return l.Pool.Acquire(ctx)
+	if l.Holders != nil {
+		return l.Holders.Acquire(ctx, shard)
+	}
+	conn, err = l.Pool.Acquire(ctx)
+	return conn, nil, err
 }
 
 // answerAll answers the items of a group that failed; g is its last try, nil where there was none.

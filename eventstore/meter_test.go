@@ -267,9 +267,11 @@ func TestSettlingWaitsForNobodyWhoWaitsForIt(t *testing.T) {
 	settled := make(chan error)
 	go func() {
 		settled <- l.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-			return projections.Settle(ctx, c.Conn(), 0, []*domain.MinuteCount{
+			b := &pgx.Batch{}
+			projections.Settle(b, 0, []*domain.MinuteCount{
 				{Organization: second.ID, Minute: minute, Requests: 1, Refused: 1}, {Organization: first.ID, Minute: minute, Requests: 1, Refused: 1},
 			})
+			return c.SendBatch(ctx, b).Close()
 		})
 	}()
 	pgtest.Eventually(t, "settling waits", func() (bool, error) {

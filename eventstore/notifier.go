@@ -29,6 +29,8 @@ const (
 	// listenAgain is the rest after a connection was lost.
 	listenAgain = time.Second
 	tailPage    = 1000
+	// announceAgain is how often announcements are looked after: Citus may have moved a shard to another node.
+	announceAgain = 10 * time.Second
 	// awaitedLock is the class of the advisory locks, one a shard, by which processes announce that they wait.
 	awaitedLock = 0x77616974
 )
@@ -37,7 +39,10 @@ const (
 type NotifierConfig struct {
 	Pool *pgxpool.Pool // from NotifyPool: one connection listens, one notifies
 	Read *pgxpool.Pool // for the tails
-	Log  *slog.Logger
+	// Holders, with those of the ledger, take the announcements to the nodes on which groups are committed. The
+	// notifications themselves go through Pool.
+	Holders *cluster.Holders
+	Log     *slog.Logger
 	// Poll is between two looks for what was committed without a notification: by an operator's command, or while this
 	// process did not listen. 0 means 1 s.
 	Poll time.Duration
@@ -235,14 +240,15 @@ func (w *Notifier) hear() error {
 	if _, err := listening.Exec(w.running, "LISTEN "+channel); err != nil {
 		return err
 	}
-	announced := map[domain.Shard]bool{}
+	a := &announcements{holders: w.Holders, listening: listening, made: map[domain.Shard]announcement{}}
+	defer a.close()
 	for {
-		unchanged, interrupt := context.WithCancel(w.running)
+		unchanged, interrupt := context.WithTimeout(w.running, announceAgain)
 		w.mu.Lock()
 		w.retail = interrupt
 		awaited := slices.Collect(maps.Keys(w.tails))
 		w.mu.Unlock()
-		err := w.announce(listening, announced, awaited)
+		err := w.announce(a, awaited)
 		for err == nil {
 			err = w.next(unchanged, listening)
 		}
@@ -254,27 +260,82 @@ func (w *Notifier) hear() error {
 	}
 }
 
+// announcements are what a process has announced.
+type announcements struct {
+	holders   *cluster.Holders
+	listening *pgx.Conn
+	made      map[domain.Shard]announcement
+	nodes     map[int32]*pgxpool.Conn
+}
+
+// announcement is the lock of a shard and the connection that has it.
+type announcement struct {
+	conn *pgx.Conn
+	node int32
+}
+
+func (a *announcements) close() {
+	for _, conn := range a.nodes {
+		_ = conn.Conn().Close(context.Background()) // its locks end with it
+		conn.Release()
+	}
+}
+
+// at is the connection to where a shard's groups are committed.
+func (a *announcements) at(ctx context.Context, shard domain.Shard) (announcement, error) {
+	if a.holders == nil {
+		return announcement{conn: a.listening}, nil
+	}
+	piece, err := a.holders.Locate(ctx, shard)
+	if err != nil {
+		return announcement{}, err
+	}
+	conn := a.nodes[piece.Node()]
+	if conn == nil {
+		if conn, piece, err = a.holders.Acquire(ctx, shard); err != nil {
+			return announcement{}, err
+		}
+		if a.nodes == nil {
+			a.nodes = map[int32]*pgxpool.Conn{}
+		}
+		a.nodes[piece.Node()] = conn
+	}
+	return announcement{conn.Conn(), piece.Node()}, nil
+}
+
 // announce makes the shards that are awaited those that are announced. What was committed there until now was perhaps
 // not notified, and is read.
-func (w *Notifier) announce(listening *pgx.Conn, announced map[domain.Shard]bool, awaited []domain.Shard) error {
-	for shard := range announced {
+func (w *Notifier) announce(a *announcements, awaited []domain.Shard) error {
+	for shard, made := range a.made {
 		if !slices.Contains(awaited, shard) {
-			if _, err := listening.Exec(w.running, "SELECT pg_advisory_unlock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
+			if _, err := made.conn.Exec(w.running, "SELECT pg_advisory_unlock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
 				return err
 			}
-			delete(announced, shard)
+			delete(a.made, shard)
 		}
 	}
 	for _, shard := range awaited {
-		if !announced[shard] {
-			if _, err := listening.Exec(w.running, "SELECT pg_advisory_lock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
+		made, again := a.made[shard]
+		if again && a.holders == nil {
+			continue
+		}
+		at, err := a.at(w.running, shard)
+		switch {
+		case err != nil:
+			return err
+		case again && made == at: // it may have been lost
+			if err := at.conn.Ping(w.running); err != nil {
 				return err
 			}
-			announced[shard] = true
-			w.mu.Lock()
-			w.kick(shard)
-			w.mu.Unlock()
+			continue
 		}
+		if _, err := at.conn.Exec(w.running, "SELECT pg_advisory_lock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
+			return err
+		}
+		a.made[shard] = at
+		w.mu.Lock()
+		w.kick(shard)
+		w.mu.Unlock()
 	}
 	return nil
 }

@@ -142,6 +142,9 @@ func distribute(ctx context.Context, tx pgx.Tx, d *Distribution, dryRun bool) er
 	if err := distributeRole(ctx, tx, do); err != nil {
 		return err
 	}
+	if err := distributeHold(ctx, tx, do); err != nil {
+		return err
+	}
 	references, err := texts(ctx, tx, `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'public' AND c.relname = ANY($1) AND NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = c.oid)`, referenceTables)
 	if err != nil {
@@ -183,6 +186,29 @@ func distribute(ctx context.Context, tx pgx.Tx, d *Distribution, dryRun bool) er
 // erased later must not stay there.
 func clearLocal(table string) string {
 	return fmt.Sprintf("SELECT truncate_local_data_after_distributing_table('%s')", table)
+}
+
+// holdPiece lets a transaction write the part of a table that its node holds, by the part's own name. A move takes the lock of
+// each piece exclusively before it names another node in pg_dist_placement, and has it until that is committed. So who got it,
+// and then finds the node of the session there, is on the right one until the transaction ends. Each statement of a volatile
+// function sees what was committed before it began.
+const holdPiece = `CREATE FUNCTION public.hold_piece(piece bigint) RETURNS void
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog AS $$
+	BEGIN
+		PERFORM lock_shard_metadata(5, ARRAY[piece]); -- ShareLock
+		IF NOT EXISTS (SELECT FROM pg_dist_placement p JOIN pg_dist_local_group l USING (groupid) WHERE p.shardid = piece AND p.shardstate = 1) THEN
+			RAISE EXCEPTION 'this node does not hold the piece %', piece USING ERRCODE = 'IL001';
+		END IF;
+	END $$`
+
+// distributeHold makes that function on every node.
+func distributeHold(ctx context.Context, tx pgx.Tx, do func(string, ...string) error) error {
+	var found bool
+	if err := tx.QueryRow(ctx, "SELECT to_regproc('public.hold_piece') IS NOT NULL").Scan(&found); err != nil || found {
+		return err
+	}
+	return do("function hold_piece", holdPiece, "REVOKE ALL ON FUNCTION public.hold_piece(bigint) FROM PUBLIC",
+		"GRANT EXECUTE ON FUNCTION public.hold_piece(bigint) TO integrity_service")
 }
 
 // distributeRole lets the nodes connect to each other as the role that serves.

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
@@ -49,3 +50,10 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 
 // Citus pushes down no INSERT that selects from what has no relation.
 func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }
+
+// A group's statements go to the node of its shard by the names that the tables' parts have there.
+func TestStatementsAreAimed(t *testing.T) {
+	all := maps.Clone(routed)
+	maps.Copy(all, map[string]string{"count_minutes": CountMinutes, "clear_minutes": ClearMinutes, "return_minute": returnMinute, "links": loadLinks, "names": loadKeyNames})
+	pgtest.Aimed(t, all)
+}

@@ -3,7 +3,6 @@ package projections
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -53,10 +52,9 @@ func Count(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 	})
 }
 
-// Settle gives back what was refused of counts, and clears away what was counted before minutes that these began. It
-// locks rows in the order in which Count does.
-func Settle(ctx context.Context, conn *pgx.Conn, shard domain.Shard, counts []*domain.MinuteCount) error {
-	b := &pgx.Batch{}
+// Settle queues what gives back what was refused of counts, and what clears away what was counted before minutes that these
+// began. It locks rows in the order in which Count does.
+func Settle(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 	counts = slices.SortedFunc(slices.Values(counts), func(a, b *domain.MinuteCount) int {
 		return cmp.Or(bytes.Compare(a.Organization[:], b.Organization[:]), cmp.Compare(a.Minute, b.Minute))
 	})
@@ -73,8 +71,4 @@ func Settle(ctx context.Context, conn *pgx.Conn, shard domain.Shard, counts []*d
 	if began != nil {
 		b.Queue(ClearMinutes, shard, began, oldest-1)
 	}
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("settle counts of requests: %w", err)
-	}
-	return nil
 }

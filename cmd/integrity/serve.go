@@ -112,10 +112,11 @@ type service struct {
 	traces     *ops.Traces // nil: nothing is traced
 
 	commit, read, public, queue, wake *pgxpool.Pool
-	scans                             *pgxpool.Pool // of questions that may read much
-	stream                            *pgxpool.Pool // nil: nothing is forwarded
-	replica                           *pgxpool.Pool // nil without a replica
-	watch                             *pgxpool.Pool // of those who look at the metrics
+	scans                             *pgxpool.Pool    // of questions that may read much
+	stream                            *pgxpool.Pool    // nil: nothing is forwarded
+	replica                           *pgxpool.Pool    // nil without a replica
+	watch                             *pgxpool.Pool    // of those who look at the metrics
+	holders, awaited                  *cluster.Holders // to commit, and to announce that somebody waits; nil: the database is not distributed
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
@@ -399,6 +400,11 @@ func (s *service) closePools() {
 	}
 	if s.probe != nil {
 		s.probe.Close()
+	}
+	for _, nodes := range []*cluster.Holders{s.holders, s.awaited} {
+		if nodes != nil {
+			nodes.Close()
+		}
 	}
 	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.stream, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
 		if pool != nil {

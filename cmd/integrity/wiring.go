@@ -104,6 +104,15 @@ func (s *service) openPools(ctx context.Context, _ string) (err error) {
 			return err
 		}
 	}
+	if s.holders, err = s.primary.Holders(ctx, cluster.CommitConns(s.installed.Shards), func(ctx context.Context, node *cluster.Primary, conns int) (*pgxpool.Pool, error) {
+		pool, err := node.HolderPool(ctx, conns)
+		if err != nil {
+			return nil, err
+		}
+		return s.traces.Traced(ctx, pool)
+	}); err != nil {
+		return err
+	}
 	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.Now); err != nil {
 		return err
 	}
@@ -132,7 +141,12 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 	if s.wake, err = s.primary.NotifyPool(ctx); err != nil {
 		return err
 	}
-	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
+	if s.awaited, err = s.primary.Holders(ctx, 1, func(ctx context.Context, node *cluster.Primary, _ int) (*pgxpool.Pool, error) {
+		return node.NotifyPool(ctx)
+	}); err != nil {
+		return err
+	}
+	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Holders: s.awaited, Log: s.log}); err != nil {
 		return err
 	}
 	if s.cfg.SMTPURL != "" {
@@ -168,7 +182,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context, string) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Pool: s.commit, Holders: s.holders, Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err

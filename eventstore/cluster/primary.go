@@ -31,6 +31,8 @@ import (
 // it. Safe for concurrent use.
 type Primary struct {
 	url    string
+	host   string // of a node of Citus, in place of the URL's servers
+	port   uint16
 	mu     sync.Mutex
 	newest uint64 // timeline that was seen at a primary
 }
@@ -132,6 +134,7 @@ type session struct {
 	statement string // the longest statement
 	lock      string // the longest wait for a lock
 	idle      string // the longest rest in a transaction: a process that freezes loses its locks then
+	local     bool   // no statement is for Citus to plan
 }
 
 // Plans are fixed to index look-ups: with near-empty statistics a cached generic plan would scan whole tables, and
@@ -154,6 +157,13 @@ var (
 // shard's lock after five seconds.
 func (p *Primary) CommitPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(ctx, conns, session{name: "integrity commit", statement: "20s", lock: "10s", idle: "5s"}, lookUps, writes, keptAlive)
+}
+
+// HolderPool opens the connections that commit groups of the shards that a node of Citus holds, naming the parts of tables
+// that are there.
+func (p *Primary) HolderPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
+	of := session{name: "integrity commit", statement: "20s", lock: "10s", idle: "5s", local: true}
+	return p.open(ctx, conns, of, lookUps, writes, keptAlive)
 }
 
 // CommitConns is how many connections a process commits with: one a processor and one that waits for the disk, but no
@@ -231,6 +241,7 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 	}
 	config.MaxConns = int32(max(1, conns))
 	config.PingTimeout = pingTimeout
+	p.aim(config.ConnConfig)
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.ValidateConnect = accept
 	// A connection that only listens must also notice a server that vanished without a word.
@@ -253,7 +264,7 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 		if err != nil {
 			return fmt.Errorf("prepare a connection with the role %q: %w", role, err)
 		}
-		if tag.RowsAffected() > 0 {
+		if !of.local && tag.RowsAffected() > 0 {
 			conn.PgConn().CustomData()[citusKey] = true
 		}
 		return nil
@@ -282,6 +293,9 @@ func sessionBegin(role string, of session, s []settings) string {
 	}
 	if role != "" {
 		b.WriteString("SET ROLE " + role + "; ")
+	}
+	if of.local {
+		return b.String()
 	}
 	return b.String() + planByParameters
 }

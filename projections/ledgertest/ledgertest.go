@@ -65,9 +65,17 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	t.Helper()
 	pool, err := cluster.At(url).CommitPool(context.Background(), 8)
 	must(t, err)
-	ledger, err := Open(pool, change...)
+	var holders *cluster.Holders
+	if pgtest.OnCitus() && url == l.URL { // no proxy's
+		holders, err = cluster.At(url).Holders(context.Background(), 8, nil)
+		must(t, err)
+	}
+	ledger, err := Open(pool, append([]func(*eventstore.Config){func(c *eventstore.Config) { c.Holders = holders }}, change...)...)
 	must(t, err)
 	t.Cleanup(func() {
+		if holders != nil {
+			defer holders.Close()
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 		defer cancel()
 		if err := ledger.Close(ctx); err != nil {

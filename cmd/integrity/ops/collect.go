@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections/query"
@@ -26,8 +28,9 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Replica   *query.Replica // nil without a replica
-	Database  *pgxpool.Pool  // of its own, so that busy ones hide nothing
+	Nodes     *cluster.Holders // whose pools commit groups; nil: the pool commit does
+	Replica   *query.Replica   // nil without a replica
+	Database  *pgxpool.Pool    // of its own, so that busy ones hide nothing
 	Consumers []string
 	Failures  map[string]func() int64 // of pages, by consumer
 	// TransparencyLog says whether there is one.
@@ -170,7 +173,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		send(stampTokens, float64(a.Stored()), a.Name())
 		send(stampFailures, float64(a.Failures()), a.Name())
 	}
-	for name, pool := range c.Pools {
+	pools := maps.Clone(c.Pools)
+	for node, pool := range c.Nodes.Pools() {
+		pools["commit at node "+strconv.Itoa(int(node))] = pool
+	}
+	for name, pool := range pools {
 		stat := pool.Stat()
 		send(poolAcquired, float64(stat.AcquiredConns()), name)
 		send(poolIdle, float64(stat.IdleConns()), name)

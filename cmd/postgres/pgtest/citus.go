@@ -84,6 +84,11 @@ func StartCitus(ctx context.Context) (_ *CitusNodes, err error) {
 			return nil, err
 		}
 	}
+	for _, n := range nodes { // a node also connects to itself
+		if err := OnNodes(ctx, c.URL(), []Node{n}, "postgres", "ALTER SYSTEM SET citus.local_hostname = '"+n.Host+"'", "SELECT pg_reload_conf()"); err != nil {
+			return nil, err
+		}
+	}
 	return c, Join(ctx, c.URL(), "postgres", nodes)
 }
 

@@ -1,0 +1,109 @@
+package eventstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
+	"integrityledger/projections/ledgertest"
+)
+
+// TestMoveWaitsForGroup moves a shard to the other node while a group of it is under way: the move waits for the group, and
+// the next group goes to the other node, although nobody has told this process.
+func TestMoveWaitsForGroup(t *testing.T) {
+	pgtest.Citus(t)
+	arrived, goOn := make(chan struct{}, 1), make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(goOn) })
+	var holdUp atomic.Bool
+	l := ledgertest.New(t, func(c *eventstore.Config) {
+		c.Apply = func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
+			if holdUp.CompareAndSwap(true, false) {
+				arrived <- struct{}{}
+				<-goOn
+			}
+			return projections.Apply(b, shard, events)
+		}
+	})
+	o := l.Organization(t, 0, domain.InternalPlan)
+	l.Must(t, l.Register(t, o, o.Declaration("d", 1, "before")))
+	ctx := context.Background()
+	holders, err := cluster.At(l.URL).Holders(ctx, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holders.Close()
+	from, err := holders.Locate(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	defer letGo() // else the ledger is never closed
+	holdUp.Store(true)
+	registered := make(chan error, 1)
+	go func() { registered <- l.Do(ctx, l.Register(t, o, o.Declaration("d", 2, "meanwhile"))) }()
+	<-arrived
+	moved := make(chan error, 1)
+	go func() { moved <- moveShard(ctx, l.URL, 0) }()
+	pgtest.Eventually(t, "the move waits", func() (bool, error) {
+		conn, _, err := holders.Acquire(ctx, 0)
+		if err != nil {
+			return false, err
+		}
+		defer conn.Release()
+		var waits bool
+		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)").Scan(&waits)
+		return waits, err
+	})
+	select {
+	case err := <-moved:
+		t.Fatalf("the move did not wait: %v", err)
+	default:
+	}
+	letGo()
+	if err := <-registered; err != nil {
+		t.Errorf("the group under way: %v", err)
+	}
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
+	to, err := holders.Locate(ctx, 0)
+	if err != nil || to.Node() == from.Node() {
+		t.Fatalf("shard 0 is on node %d still: %v", to.Node(), err)
+	}
+	l.Must(t, l.Register(t, o, o.Declaration("d", 3, "after")))
+	if err := moveShard(ctx, l.URL, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.Must(t, l.Register(t, o, o.Declaration("d", 4, "back again")))
+	versions := map[string]int{}
+	for _, e := range l.Audit(t)[0] {
+		if e.Type == domain.RecordRegistered {
+			versions[e.Subject]++
+		}
+	}
+	if len(versions) != 4 {
+		t.Errorf("%d versions are registered: %v", len(versions), versions)
+	}
+}
+
+// moveShard moves what a shard belongs to onto the other node of two.
+func moveShard(ctx context.Context, url string, shard domain.Shard) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, fmt.Sprintf(`SELECT citus_move_shard_placement(p.shardid, f.nodename, f.nodeport, o.nodename, o.nodeport, 'block_writes')
+		FROM pg_dist_placement p JOIN pg_dist_node f USING (groupid) JOIN pg_dist_node o ON o.shouldhaveshards AND o.groupid <> p.groupid
+		WHERE p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)`, shard))
+	return err
+}
