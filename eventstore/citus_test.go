@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
 )
@@ -29,4 +31,6 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }
 
 // See the test of the same name in projections.
-func TestStatementsAreAimed(t *testing.T) { pgtest.Aimed(t, routed) }
+func TestStatementsAreAimed(t *testing.T) {
+	pgtest.Aimed(t, routed, func(tables, parts []string, b *pgx.Batch) { cluster.NewPiece(tables, parts).Aim(b) })
+}

@@ -215,7 +215,7 @@ func (l *Ledger) acquire(shard domain.Shard) (conn *pgxpool.Conn, piece *cluster
 	ctx, cancel := context.WithTimeout(l.running, 10*time.Second)
 	defer cancel()
 	if l.Holders != nil {
-		return l.Holders.Acquire(ctx, shard)
+		return l.Holders.Acquire(ctx, uint16(shard))
 	}
 	conn, err = l.Pool.Acquire(ctx)
 	return conn, nil, err

@@ -286,13 +286,13 @@ func (a *announcements) at(ctx context.Context, shard domain.Shard) (announcemen
 	if a.holders == nil {
 		return announcement{conn: a.listening}, nil
 	}
-	piece, err := a.holders.Locate(ctx, shard)
+	piece, err := a.holders.Locate(ctx, uint16(shard))
 	if err != nil {
 		return announcement{}, err
 	}
 	conn := a.nodes[piece.Node()]
 	if conn == nil {
-		if conn, piece, err = a.holders.Acquire(ctx, shard); err != nil {
+		if conn, piece, err = a.holders.Acquire(ctx, uint16(shard)); err != nil {
 			return announcement{}, err
 		}
 		if a.nodes == nil {

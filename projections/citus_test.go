@@ -5,6 +5,8 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
 )
@@ -55,5 +57,5 @@ func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }
 func TestStatementsAreAimed(t *testing.T) {
 	all := maps.Clone(routed)
 	maps.Copy(all, map[string]string{"count_minutes": CountMinutes, "clear_minutes": ClearMinutes, "return_minute": returnMinute, "links": loadLinks, "names": loadKeyNames})
-	pgtest.Aimed(t, all)
+	pgtest.Aimed(t, all, func(tables, parts []string, b *pgx.Batch) { cluster.NewPiece(tables, parts).Aim(b) })
 }

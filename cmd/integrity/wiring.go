@@ -80,8 +80,11 @@ func (s *service) openLedgerData(ctx context.Context, url string) error {
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
 		return fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix, s.installed.Issuer)
 	}
-	s.primary, err = cluster.Find(ctx, url)
-	return err
+	if s.primary, err = cluster.Find(ctx, url); err != nil {
+		return err
+	}
+	s.primary.Nodes = s.cfg.NodeURL
+	return nil
 }
 
 func (s *service) openPools(ctx context.Context, _ string) (err error) {

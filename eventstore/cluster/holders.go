@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"integrityledger/domain"
 )
 
 // Holders finds the node of Citus that holds a shard, and connects to it. A statement there names the piece of a table in
@@ -29,7 +28,7 @@ type Holders struct {
 	conns   int // to each node
 
 	mu     sync.Mutex
-	pieces map[domain.Shard]*Piece
+	pieces map[uint16]*Piece
 	nodes  map[int32]*node
 	closed bool
 }
@@ -87,7 +86,7 @@ func (p *Primary) Holders(ctx context.Context, conns int, open func(context.Cont
 			return p.HolderPool(ctx, conns)
 		}
 	}
-	return &Holders{primary: p, asking: asking, open: open, conns: conns, pieces: map[domain.Shard]*Piece{}, nodes: map[int32]*node{}}, nil
+	return &Holders{primary: p, asking: asking, open: open, conns: conns, pieces: map[uint16]*Piece{}, nodes: map[int32]*node{}}, nil
 }
 
 // Close closes all connections.
@@ -102,7 +101,7 @@ func (h *Holders) Close() {
 }
 
 // Acquire gives a connection to the node that holds a shard.
-func (h *Holders) Acquire(ctx context.Context, shard domain.Shard) (*pgxpool.Conn, *Piece, error) {
+func (h *Holders) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Piece, error) {
 	piece, err := h.piece(ctx, shard)
 	if err != nil {
 		return nil, nil, err
@@ -120,14 +119,14 @@ func (h *Holders) Acquire(ctx context.Context, shard domain.Shard) (*pgxpool.Con
 }
 
 // Locate asks where a shard is now.
-func (h *Holders) Locate(ctx context.Context, shard domain.Shard) (*Piece, error) {
+func (h *Holders) Locate(ctx context.Context, shard uint16) (*Piece, error) {
 	if known := h.known(shard); known != nil {
 		h.Forget(known)
 	}
 	return h.piece(ctx, shard)
 }
 
-func (h *Holders) known(shard domain.Shard) *Piece {
+func (h *Holders) known(shard uint16) *Piece {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.pieces[shard]
@@ -158,7 +157,7 @@ const readPiece = `WITH head AS (
 	JOIN pg_class c ON c.oid = d.logicalrelid AND c.relnamespace = 'public'::regnamespace
 	GROUP BY 1, 2, 3, 4`
 
-func (h *Holders) piece(ctx context.Context, shard domain.Shard) (*Piece, error) {
+func (h *Holders) piece(ctx context.Context, shard uint16) (*Piece, error) {
 	if known := h.known(shard); known != nil {
 		return known, nil
 	}
@@ -170,7 +169,7 @@ func (h *Holders) piece(ctx context.Context, shard domain.Shard) (*Piece, error)
 		return nil, fmt.Errorf("ask for the node of shard %d: %w", shard, err)
 	}
 	p := NewPiece(tables, parts)
-	p.id, p.group, p.host, p.port = id, group, host, uint16(port) //nolint:gosec // a port
+	p.id, p.group, p.host, p.port = id, group, host, uint16(port)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, other := range h.pieces {
@@ -205,14 +204,17 @@ func (h *Holders) pool(ctx context.Context, p *Piece) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	if n != nil {
-		go n.pool.Close() // waits for who has a connection
+		go n.pool.Close() // after the groups that have its connections
 	}
 	h.nodes[p.group] = next
 	return next.pool, nil
 }
 
-// node is another server with the same database, reached by the same user.
+// node is another server with the same database.
 func (p *Primary) node(host string, port uint16) *Primary {
+	if p.Nodes != "" {
+		return At(strings.NewReplacer("{host}", host, "{port}", strconv.Itoa(int(port))).Replace(p.Nodes))
+	}
 	return &Primary{url: p.url, host: host, port: port}
 }
 
@@ -267,10 +269,10 @@ func (p *Piece) rewritten(sql string) string {
 	}
 	text := p.named.ReplaceAllStringFunc(sql, func(match string) string {
 		m := p.named.FindStringSubmatch(match)
-		switch {
-		case m[4] == ".": // a column, as in IS DISTINCT FROM
+		switch m[4] {
+		case ".": // a column, as in IS DISTINCT FROM
 			return match
-		case m[4] == "":
+		case "":
 			return m[1] + m[2] + p.parts[m[3]] + " AS " + m[3]
 		default:
 			return m[1] + m[2] + p.parts[m[3]] + m[4]

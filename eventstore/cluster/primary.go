@@ -30,9 +30,12 @@ import (
 // a server on a lower one than was seen at a primary is a primary that was replaced, or follows one, and does not know
 // it. Safe for concurrent use.
 type Primary struct {
-	url    string
-	host   string // of a node of Citus, in place of the URL's servers
-	port   uint16
+	url  string
+	host string // of a node of Citus, in place of the URL's servers
+	port uint16
+	// Nodes is how the nodes of Citus are reached: a URL with {host} and {port}. Empty: as the URL's server, by their own
+	// address.
+	Nodes  string
 	mu     sync.Mutex
 	newest uint64 // timeline that was seen at a primary
 }

@@ -45,6 +45,7 @@ type Config struct {
 	Listen, MetricsListen           string
 	BaseURL, Issuer                 string
 	DatabaseURL, ReplicaURL         string
+	NodeURL                         string
 	Shards                          int
 	DataDir                         string
 	SigningKey, TrustedKeys         string

@@ -196,6 +196,7 @@ func TestDatabaseURLs(t *testing.T) {
 	for _, bad := range [][]string{
 		{"INTEGRITY_DATABASE_URL=postgres://db1,db2/d?target_session_attrs=any"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d?target_session_attrs=standby"},
 		{"INTEGRITY_REPLICA_URL=postgres://db2/d"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d", "INTEGRITY_REPLICA_URL=db2"},
+		{"INTEGRITY_NODE_URL=postgres://{host}:{port}/d"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d", "INTEGRITY_NODE_URL=postgres://{host}/d"},
 	} {
 		if _, err := load(t, bad); err == nil || !strings.Contains(err.Error(), " must be ") {
 			t.Errorf("%v: %v", bad, err)

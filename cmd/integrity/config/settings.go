@@ -75,6 +75,9 @@ func (c *Config) settings() []Setting {
 		{Name: "REPLICA_URL", Secret: true, Needs: "DATABASE_URL",
 			value: checked(&c.ReplicaURL, "a PostgreSQL URL (postgres://…), together with INTEGRITY_DATABASE_URL", postgresURL),
 			Help:  "hot standby of that PostgreSQL, which answers the feed, lists and look-ups where it is new enough"},
+		{Name: "NODE_URL", Secret: true, Needs: "DATABASE_URL",
+			value: checked(&c.NodeURL, "a PostgreSQL URL (postgres://…) with {host} and {port}, together with INTEGRITY_DATABASE_URL", nodeURL),
+			Help:  "how the nodes of a Citus cluster are reached (default: the database URL with their host and port)"},
 		{Name: "SHARDS", Default: "1", value: between(&c.Shards, "a whole number from 1 to 65535", strconv.Atoi, 1, 65535),
 			Help: "number of ordered logs; read when the ledger is made, and may be raised later"},
 		{Name: "DATA_DIR", Default: "./data", value: text(&c.DataDir, "a directory"),
@@ -310,6 +313,14 @@ func postgresURL(text string) error {
 		return errUnexpected
 	}
 	return nil
+}
+
+// nodeURL is a URL in which the address of a node is put.
+func nodeURL(text string) error {
+	if !strings.Contains(text, "{host}") || !strings.Contains(text, "{port}") {
+		return errUnexpected
+	}
+	return postgresURL(text)
 }
 
 // writableURL makes every connection of a database URL look for the server that takes writes, whichever of several it is.

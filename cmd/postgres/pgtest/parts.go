@@ -5,13 +5,11 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"integrityledger/eventstore/cluster"
 )
 
-// Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names the parts of tables alone:
+// Aimed requires that each statement, as aim sends it to the node of a piece (cluster.Piece), names the parts of tables alone:
 // the tables have other names here, and the statement is understood as it is aimed, and not as it was.
-func Aimed(t *testing.T, statements map[string]string) {
+func Aimed(t *testing.T, statements map[string]string, aim func(tables, parts []string, b *pgx.Batch)) {
 	t.Helper()
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, New(t))
@@ -31,14 +29,13 @@ func Aimed(t *testing.T, statements map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	piece := cluster.NewPiece(tables, parts)
 	for name, statement := range statements {
 		b := &pgx.Batch{}
 		b.Queue(statement)
 		if _, err := conn.Prepare(ctx, "", statement); err == nil {
 			t.Errorf("%s names no table: %s", name, statement)
 		}
-		piece.Aim(b)
+		aim(tables, parts, b)
 		if _, err := conn.Prepare(ctx, "", b.QueuedQueries[0].SQL); err != nil {
 			t.Errorf("%s: %v: %s", name, err, b.QueuedQueries[0].SQL)
 		}
