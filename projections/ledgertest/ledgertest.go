@@ -65,17 +65,9 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	t.Helper()
 	pool, err := cluster.At(url).CommitPool(context.Background(), 8)
 	must(t, err)
-	var holders *cluster.Holders
-	if pgtest.OnCitus() && url == l.URL { // no proxy's
-		holders, err = cluster.At(url).Holders(context.Background(), 8, nil)
-		must(t, err)
-	}
-	ledger, err := Open(pool, append([]func(*eventstore.Config){func(c *eventstore.Config) { c.Holders = holders }}, change...)...)
+	ledger, err := Open(pool, append([]func(*eventstore.Config){func(c *eventstore.Config) { c.Holders = l.holders(t, url) }}, change...)...)
 	must(t, err)
 	t.Cleanup(func() {
-		if holders != nil {
-			defer holders.Close()
-		}
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 		defer cancel()
 		if err := ledger.Close(ctx); err != nil {
@@ -85,6 +77,18 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 		pool.Close()
 	})
 	return ledger
+}
+
+// holders are the nodes of Citus, for a URL that leads through no proxy; nil on one server.
+func (l *Ledger) holders(t testing.TB, url string) *cluster.Holders {
+	t.Helper()
+	if !pgtest.OnCitus() || url != l.URL {
+		return nil
+	}
+	holders, err := cluster.At(url).Holders(context.Background(), 8, nil)
+	must(t, err)
+	t.Cleanup(holders.Close)
+	return holders
 }
 
 // Open opens the ledger of a process that may be no test.
@@ -146,7 +150,7 @@ func (l *Ledger) Notifier(t testing.TB, change ...func(*eventstore.NotifierConfi
 	pool, err := cluster.At(l.URL).NotifyPool(context.Background())
 	must(t, err)
 	t.Cleanup(pool.Close)
-	config := eventstore.NotifierConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)}
+	config := eventstore.NotifierConfig{Pool: pool, Read: l.Pool, Holders: l.holders(t, l.URL), Log: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&config)
 	}

@@ -11,6 +11,7 @@ import (
 // the tables have other names here, and the statement is understood as it is aimed, and not as it was.
 func Aimed(t *testing.T, statements map[string]string, aim func(tables, parts []string, b *pgx.Batch)) {
 	t.Helper()
+	OneServer(t, "its tables have parts")
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, New(t))
 	if err != nil {
