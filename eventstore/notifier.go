@@ -275,10 +275,19 @@ type announcement struct {
 }
 
 func (a *announcements) close() {
-	for _, conn := range a.nodes {
-		_ = conn.Conn().Close(context.Background()) // its locks end with it
-		conn.Release()
+	for node := range a.nodes {
+		a.leave(node)
 	}
+}
+
+// leave ends what was announced on a node, with the connection.
+func (a *announcements) leave(node int32) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = a.nodes[node].Conn().Close(ctx)
+	a.nodes[node].Release()
+	delete(a.nodes, node)
+	maps.DeleteFunc(a.made, func(_ domain.Shard, made announcement) bool { return made.node == node })
 }
 
 // at is the connection to where a shard's groups are committed.
@@ -306,6 +315,11 @@ func (a *announcements) at(ctx context.Context, shard domain.Shard) (announcemen
 // announce makes the shards that are awaited those that are announced. What was committed there until now was perhaps
 // not notified, and is read.
 func (w *Notifier) announce(a *announcements, awaited []domain.Shard) error {
+	for node, conn := range a.nodes {
+		if conn.Ping(w.running) != nil {
+			a.leave(node)
+		}
+	}
 	for shard, made := range a.made {
 		if !slices.Contains(awaited, shard) {
 			if _, err := made.conn.Exec(w.running, "SELECT pg_advisory_unlock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
@@ -320,13 +334,11 @@ func (w *Notifier) announce(a *announcements, awaited []domain.Shard) error {
 			continue
 		}
 		at, err := a.at(w.running, shard)
-		switch {
-		case err != nil:
-			return err
-		case again && made == at: // it may have been lost
-			if err := at.conn.Ping(w.running); err != nil {
-				return err
-			}
+		if err != nil { // only a node of Citus can be away while this process listens
+			w.Log.Warn("waiting readers of a shard are woken every second only", "shard", shard, "error", cluster.Loggable(err))
+			continue
+		}
+		if again && made == at {
 			continue
 		}
 		if _, err := at.conn.Exec(w.running, "SELECT pg_advisory_lock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {

@@ -401,11 +401,8 @@ func (s *service) closePools() {
 	if s.probe != nil {
 		s.probe.Close()
 	}
-	for _, nodes := range []*cluster.Holders{s.holders, s.awaited} {
-		if nodes != nil {
-			nodes.Close()
-		}
-	}
+	s.holders.Close()
+	s.awaited.Close()
 	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.stream, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()

@@ -58,3 +58,20 @@ func (tx overtaken) Commit(ctx context.Context) error {
 	tx.next()
 	return err
 }
+
+// TestIsolation: a group reads what was committed while it waited for its shard, also where the database would give it the
+// snapshot from before.
+func TestIsolation(t *testing.T) {
+	url := pgtest.New(t)
+	pgtest.Exec(t, url, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$")
+	ctx := context.Background()
+	pool, err := cluster.At(url).CommitPool(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	var isolation string
+	if err := pool.QueryRow(ctx, "SHOW transaction_isolation").Scan(&isolation); err != nil || isolation != "read committed" {
+		t.Errorf("%q, %v", isolation, err)
+	}
+}

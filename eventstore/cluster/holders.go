@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,10 +29,20 @@ type Holders struct {
 	conns   int // to each node
 
 	mu     sync.Mutex
-	pieces map[uint16]*Piece
+	pieces map[uint16]located
 	nodes  map[int32]*node
 	closed bool
 }
+
+// located is where a shard was when the cluster was asked.
+type located struct {
+	*Piece
+	asked time.Time
+}
+
+// lookAgain is for how long that is believed where no node objects: the former primary of a node, whose standby was promoted,
+// does not. Keeping it down is the operator's task.
+const lookAgain = 10 * time.Second
 
 // node is a server that holds shards, known by the number of its group, which it keeps when a standby takes its place.
 type node struct {
@@ -86,11 +97,14 @@ func (p *Primary) Holders(ctx context.Context, conns int, open func(context.Cont
 			return p.HolderPool(ctx, conns)
 		}
 	}
-	return &Holders{primary: p, asking: asking, open: open, conns: conns, pieces: map[uint16]*Piece{}, nodes: map[int32]*node{}}, nil
+	return &Holders{primary: p, asking: asking, open: open, conns: conns, pieces: map[uint16]located{}, nodes: map[int32]*node{}}, nil
 }
 
-// Close closes all connections.
+// Close closes all connections. Nil has none.
 func (h *Holders) Close() {
+	if h == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
@@ -120,16 +134,34 @@ func (h *Holders) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Pi
 
 // Locate asks where a shard is now.
 func (h *Holders) Locate(ctx context.Context, shard uint16) (*Piece, error) {
-	if known := h.known(shard); known != nil {
-		h.Forget(known)
+	p, err := h.ask(ctx, shard)
+	if err != nil {
+		return nil, err
 	}
-	return h.piece(ctx, shard)
-}
-
-func (h *Holders) known(shard uint16) *Piece {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.pieces[shard]
+	for _, other := range h.pieces {
+		if other.id == p.id && other.group == p.group && other.host == p.host && other.port == p.port {
+			p = other.Piece // with its rewritten statements
+		}
+	}
+	h.pieces[shard] = located{p, time.Now()}
+	return p, nil
+}
+
+// piece is where a shard is as far as is known. While the coordinator does not answer, that stays true.
+func (h *Holders) piece(ctx context.Context, shard uint16) (*Piece, error) {
+	h.mu.Lock()
+	known := h.pieces[shard]
+	h.mu.Unlock()
+	if known.Piece != nil && time.Since(known.asked) < lookAgain {
+		return known.Piece, nil
+	}
+	p, err := h.Locate(ctx, shard)
+	if err != nil && known.Piece != nil {
+		return known.Piece, nil
+	}
+	return p, err
 }
 
 // Forget makes the next Acquire ask where the shards of a piece are.
@@ -157,10 +189,9 @@ const readPiece = `WITH head AS (
 	JOIN pg_class c ON c.oid = d.logicalrelid AND c.relnamespace = 'public'::regnamespace
 	GROUP BY 1, 2, 3, 4`
 
-func (h *Holders) piece(ctx context.Context, shard uint16) (*Piece, error) {
-	if known := h.known(shard); known != nil {
-		return known, nil
-	}
+func (h *Holders) ask(ctx context.Context, shard uint16) (*Piece, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	var id int64
 	var group, port int32
 	var host string
@@ -170,14 +201,6 @@ func (h *Holders) piece(ctx context.Context, shard uint16) (*Piece, error) {
 	}
 	p := NewPiece(tables, parts)
 	p.id, p.group, p.host, p.port = id, group, host, uint16(port)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, other := range h.pieces {
-		if other.id == p.id && other.group == p.group {
-			p = other // with its rewritten statements
-		}
-	}
-	h.pieces[shard] = p
 	return p, nil
 }
 

@@ -231,6 +231,8 @@ const (
 	pingTimeout = 2 * time.Second
 	// connectTimeout is for each server that is tried.
 	connectTimeout = 5 * time.Second
+	// heldStatements is how many statements a connection to a node of Citus keeps prepared: a group's, for each piece there.
+	heldStatements = 2048
 	// insufficientPrivilege is the SQLSTATE of what a role may not do.
 	insufficientPrivilege = "42501"
 )
@@ -251,6 +253,9 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
 	config.ConnConfig.OnPgError = keepUsable
+	if of.local {
+		config.ConnConfig.StatementCacheCapacity = heldStatements
+	}
 	config.ConnConfig.OnNotice = noteWarning
 	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
 		timeline, _ := conn.PgConn().CustomData()[timelineKey].(uint64)
@@ -283,7 +288,9 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 // connection starts with, because a pooler refuses those.
 func sessionBegin(role string, of session, s []settings) string {
 	all := settings{
-		"application_name": of.name, "statement_timeout": of.statement, "lock_timeout": of.lock, "idle_in_transaction_session_timeout": of.idle,
+		// Each statement must see what was committed while the one before it waited for a lock, whatever role or database say.
+		"default_transaction_isolation": "read committed",
+		"application_name":              of.name, "statement_timeout": of.statement, "lock_timeout": of.lock, "idle_in_transaction_session_timeout": of.idle,
 	}
 	for _, more := range s {
 		maps.Copy(all, more)
