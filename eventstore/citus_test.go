@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
 )
@@ -33,4 +35,23 @@ func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }
 // See the test of the same name in projections.
 func TestStatementsAreAimed(t *testing.T) {
 	pgtest.Aimed(t, routed, func(tables, parts []string, b *pgx.Batch) { cluster.NewPiece(tables, parts).Aim(b) })
+}
+
+// A group that goes to the node of its shard is planned by PostgreSQL alone.
+func TestStatementsNameTheShardsTables(t *testing.T) {
+	pgtest.Citus(t)
+	ctx := context.Background()
+	holders, err := cluster.At(pgtest.New(t)).Holders(ctx, 1, func(ctx context.Context, p *cluster.Primary, conns int) (*pgxpool.Pool, error) {
+		return p.CommitPool(ctx, conns)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holders.Close()
+	conn, piece, err := holders.Acquire(ctx, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	pgtest.Direct(t, conn, piece.Aim, routed)
 }

@@ -34,33 +34,38 @@ func Explain(t testing.TB, pool *pgxpool.Pool, name, query string) string {
 // would leave nothing to look up.
 func explain(ctx context.Context, pool *pgxpool.Pool, query string) (plan string, err error) {
 	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		if _, err := conn.Exec(ctx, "PREPARE explained AS "+query); err != nil {
-			return err
-		}
-		var types []string
-		if err := conn.QueryRow(ctx, "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'explained'").Scan(&types); err != nil {
-			return err
-		}
-		arguments := "0"
-		for _, typ := range types[1:] {
-			if typ == "uuid" {
-				arguments += ", '" + uuid.Nil.String() + "'"
-			} else {
-				arguments += ", NULL"
-			}
-		}
-		rows, err := conn.Query(ctx, "EXPLAIN EXECUTE explained("+arguments+")", pgx.QueryExecModeSimpleProtocol)
-		if err != nil {
-			return err
-		}
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return err
-		}
-		plan = strings.Join(lines, "\n") + "\n"
-		_, err = conn.Exec(ctx, "DEALLOCATE explained")
+		plan, err = explainOn(ctx, conn, query)
 		return err
 	})
+	return plan, err
+}
+
+func explainOn(ctx context.Context, conn *pgxpool.Conn, query string) (string, error) {
+	if _, err := conn.Exec(ctx, "PREPARE explained AS "+query); err != nil {
+		return "", err
+	}
+	var types []string
+	if err := conn.QueryRow(ctx, "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'explained'").Scan(&types); err != nil {
+		return "", err
+	}
+	arguments := "0"
+	for _, typ := range types[1:] {
+		if typ == "uuid" {
+			arguments += ", '" + uuid.Nil.String() + "'"
+		} else {
+			arguments += ", NULL"
+		}
+	}
+	rows, err := conn.Query(ctx, "EXPLAIN EXECUTE explained("+arguments+")", pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return "", err
+	}
+	plan := strings.Join(lines, "\n") + "\n"
+	_, err = conn.Exec(ctx, "DEALLOCATE explained")
 	return plan, err
 }
 
