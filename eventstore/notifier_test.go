@@ -40,9 +40,11 @@ func neverLooks(c *eventstore.NotifierConfig) { c.Poll = time.Hour }
 // announcements waits until processes have announced so often that they wait, or are about to.
 func announcements(t *testing.T, l *ledgertest.Ledger, granted bool, n int) {
 	t.Helper()
+	counted := fmt.Sprintf(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid <= 2 AND mode = 'ShareLock'
+		AND granted = %t AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, granted)
 	pgtest.Eventually(t, fmt.Sprintf("%d announcements", n), func() (bool, error) {
-		return pgtest.Ask[bool](l.URL, fmt.Sprintf(`SELECT count(*) = %d FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'
-			AND granted = %t AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, n, granted))
+		found, err := pgtest.Ask[int](l.URL, pgtest.OnAllNodes(counted))
+		return found == n, err
 	})
 }
 

@@ -192,19 +192,21 @@ func clearLocal(table string) string {
 // each piece exclusively before it names another node in pg_dist_placement, and has it until that is committed. So who got it,
 // and then finds the node of the session there, is on the right one until the transaction ends. Each statement of a volatile
 // function sees what was committed before it began.
-const holdPiece = `CREATE FUNCTION public.hold_piece(piece bigint) RETURNS void
-	LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog AS $$
+const holdPiece = `CREATE OR REPLACE FUNCTION public.hold_piece(piece bigint) RETURNS void
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog AS $$` + holdPieceBody + `$$`
+
+const holdPieceBody = `
 	BEGIN
 		PERFORM lock_shard_metadata(5, ARRAY[piece]); -- ShareLock
 		IF NOT EXISTS (SELECT FROM pg_dist_placement p JOIN pg_dist_local_group l USING (groupid) WHERE p.shardid = piece AND p.shardstate = 1) THEN
 			RAISE EXCEPTION 'this node does not hold the piece %', piece USING ERRCODE = 'IL001';
 		END IF;
-	END $$`
+	END `
 
 // distributeHold makes that function on every node.
 func distributeHold(ctx context.Context, tx pgx.Tx, do func(string, ...string) error) error {
 	var found bool
-	if err := tx.QueryRow(ctx, "SELECT to_regproc('public.hold_piece') IS NOT NULL").Scan(&found); err != nil || found {
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_proc WHERE oid = to_regproc('public.hold_piece') AND prosrc = $1)", holdPieceBody).Scan(&found); err != nil || found {
 		return err
 	}
 	return do("function hold_piece", holdPiece, "REVOKE ALL ON FUNCTION public.hold_piece(bigint) FROM PUBLIC",

@@ -175,8 +175,8 @@ func (h *Holders) Forget(piece *Piece) {
 	}
 }
 
-// readPiece asks for the node of a shard ($1) and the parts of all tables that belong to it there; a reference table has one
-// part, which is on every node.
+// readPiece asks for the node of a shard ($1) and the parts of all tables that belong to it there. Reference tables are left to
+// Citus, which writes them on every node.
 const readPiece = `WITH head AS (
 		SELECT s.shardid, s.shardminvalue, d.colocationid FROM pg_dist_shard s JOIN pg_dist_partition d USING (logicalrelid)
 		WHERE s.shardid = get_shard_id_for_distribution_column('public.shard_heads', $1::int))
@@ -184,8 +184,8 @@ const readPiece = `WITH head AS (
 	FROM head
 	JOIN pg_dist_placement p ON p.shardid = head.shardid AND p.shardstate = 1
 	JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' AND n.nodecluster = current_setting('citus.cluster_name')
-	JOIN pg_dist_partition d ON d.colocationid = head.colocationid OR d.partmethod = 'n' AND d.repmodel = 't'
-	JOIN pg_dist_shard s ON s.logicalrelid = d.logicalrelid AND (d.partmethod = 'n' OR s.shardminvalue = head.shardminvalue)
+	JOIN pg_dist_partition d ON d.colocationid = head.colocationid
+	JOIN pg_dist_shard s ON s.logicalrelid = d.logicalrelid AND s.shardminvalue = head.shardminvalue
 	JOIN pg_class c ON c.oid = d.logicalrelid AND c.relnamespace = 'public'::regnamespace
 	GROUP BY 1, 2, 3, 4`
 

@@ -49,6 +49,15 @@ func LockWaits() string {
 	return "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()"
 }
 
+// OnAllNodes is a query for the sum of what a query that counts finds in the database that is asked and, on Citus, in that of
+// every other node.
+func OnAllNodes(count string) string {
+	if OnCitus() {
+		return "SELECT sum(result::int)::int FROM run_command_on_all_nodes($count$" + count + "$count$)"
+	}
+	return count
+}
+
 // CitusSettings are the settings of each server of a cluster.
 func CitusSettings() map[string]string {
 	return map[string]string{
