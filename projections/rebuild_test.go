@@ -103,6 +103,28 @@ func (r *damagedLedger) count(t *testing.T, sql string, args ...any) (n int) {
 	return n
 }
 
+// node is a session on the server that commits a shard's groups; on Citus another than the database's.
+func (r *damagedLedger) node(t *testing.T, shard uint16) *pgxpool.Conn {
+	t.Helper()
+	ctx := context.Background()
+	var conn *pgxpool.Conn
+	var err error
+	if pgtest.OnCitus() {
+		var holders *cluster.Holders
+		if holders, err = cluster.At(r.URL).Holders(ctx, 1, nil); err == nil {
+			t.Cleanup(holders.Close)
+			conn, _, err = holders.Acquire(ctx, shard)
+		}
+	} else {
+		conn, err = r.owner.Acquire(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Release)
+	return conn
+}
+
 // spoil takes a row of every projection of a shard away, changes others and adds some that no event gave, and says how
 // many rows are wrong.
 func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
@@ -309,11 +331,7 @@ func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 			r := newDamagedLedger(t)
 			ctx := context.Background()
 			spoil(t, r)
-			gatekeeper, err := r.owner.Acquire(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer gatekeeper.Release()
+			gatekeeper := r.node(t, 0)
 			if _, err := gatekeeper.Exec(ctx, "SELECT pg_advisory_lock(77)"); err != nil {
 				t.Fatal(err)
 			}
@@ -326,16 +344,8 @@ func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 					return err
 				}
 			})
-			await := func(query string, args ...any) {
-				for r.count(t, query, args...) == 0 {
-				}
-			}
-			const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock'"
-			mending := func() {
-				if pgtest.OnCitus() { // where it waits on the node of the shard
-					await(pgtest.LockWaits())
-				} else {
-					await(waiting, "integrity rebuild")
+			wait := func(sessions int) {
+				for r.count(t, pgtest.LockWaits()) < sessions {
 				}
 			}
 			o := r.orgs[0]
@@ -347,9 +357,9 @@ func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 						t.Error(err)
 					}
 				})
-				await(waiting, "integrity commit")
+				wait(1)
 				wg.Go(func() {
-					mending()
+					wait(2) // the rebuild too
 					if _, err := gatekeeper.Exec(ctx, "SELECT pg_advisory_unlock(77)"); err != nil {
 						t.Error(err)
 					}

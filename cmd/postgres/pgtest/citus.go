@@ -39,14 +39,11 @@ func OneServer(t testing.TB, why string) {
 // OnCitus reports whether New gives databases of a cluster.
 func OnCitus() bool { return os.Getenv(CitusVariable) != "" }
 
-// LockWaits is a query for the number of sessions that wait for another's lock in the database that is asked or, on Citus,
-// in any database of the cluster. It reads pg_locks because the service role may not see what a session waits for, but may
-// see which locks were not granted.
+// LockWaits is a query for the number of sessions that wait for another's lock, as OnAllNodes counts. It reads pg_locks because
+// the service role may not see what a session waits for, but may see which locks were not granted. Citus's own list of waits
+// knows only sessions that it opened itself.
 func LockWaits() string {
-	if OnCitus() {
-		return "SELECT count(*) FROM citus_lock_waits"
-	}
-	return "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()"
+	return OnAllNodes("SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()")
 }
 
 // OnAllNodes is a query for the sum of what a query that counts finds in the database that is asked and, on Citus, in that of
