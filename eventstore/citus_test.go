@@ -6,8 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
 )
@@ -41,14 +39,12 @@ func TestStatementsAreAimed(t *testing.T) {
 func TestStatementsNameTheShardsTables(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
-	holders, err := cluster.At(pgtest.New(t)).Holders(ctx, 1, func(ctx context.Context, p *cluster.Primary, conns int) (*pgxpool.Pool, error) {
-		return p.CommitPool(ctx, conns)
-	})
+	holders, err := cluster.At(pgtest.New(t)).Holders(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer holders.Close()
-	conn, piece, err := holders.Acquire(ctx, 0)
+	conn, piece, err := holders.Nodes(1, (*cluster.Primary).CommitPool).Acquire(ctx, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item) {
 			break
 		}
 		if held.piece != nil && cluster.Moved(err) {
-			l.Holders.Forget(held.piece)
+			l.Nodes.Forget(held.piece)
 			held.release()
 		}
 	}

@@ -36,11 +36,7 @@ func TestMoveWaitsForGroup(t *testing.T) {
 	o := l.Organization(t, 0, domain.InternalPlan)
 	l.Must(t, l.Register(t, o, o.Declaration("d", 1, "before")))
 	ctx := context.Background()
-	holders, err := cluster.At(l.URL).Holders(ctx, 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer holders.Close()
+	holders := commits(t, l.URL)
 	from, err := holders.Locate(ctx, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +89,17 @@ func TestMoveWaitsForGroup(t *testing.T) {
 	if len(versions) != 4 {
 		t.Errorf("%d versions are registered: %v", len(versions), versions)
 	}
+}
+
+// commits are connections to the nodes, as a ledger has them.
+func commits(t *testing.T, url string) *cluster.Nodes {
+	t.Helper()
+	holders, err := cluster.At(url).Holders(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(holders.Close)
+	return holders.Nodes(1, (*cluster.Primary).CommitPool)
 }
 
 // moveShard moves what a shard belongs to onto the other node of two.

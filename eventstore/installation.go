@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/history"
@@ -129,12 +128,12 @@ func ReadInstallation(ctx context.Context, from history.Querier) (Installation, 
 }
 
 // EmptiestShard is where a new organization goes.
-func EmptiestShard(ctx context.Context, pool *pgxpool.Pool, shards int) (domain.Shard, error) {
+func EmptiestShard(ctx context.Context, db Database, shards int) (domain.Shard, error) {
 	const query = `SELECT n.shard FROM generate_series(0, $1 - 1) AS n(shard)
 		LEFT JOIN (SELECT shard, count(*) AS organizations FROM organization_state GROUP BY shard) o ON o.shard = n.shard
 		ORDER BY coalesce(o.organizations, 0), n.shard LIMIT 1`
 	var shard int
-	if err := pool.QueryRow(ctx, query, shards).Scan(&shard); err != nil {
+	if err := db.QueryRow(ctx, query, shards).Scan(&shard); err != nil {
 		return 0, fmt.Errorf("find the emptiest shard: %w", err)
 	}
 	return domain.Shard(shard), nil

@@ -22,11 +22,11 @@ import (
 // Config is what a Ledger is made of.
 type Config struct {
 	Pool *pgxpool.Pool // from CommitPool: its size is the number of groups under way
-	// Holders, where the database is distributed by Citus, take the groups to the nodes; Pool then only tells the time.
-	Holders *cluster.Holders
-	Plans   domain.Plans
-	Clock   *Clock
-	Log     *slog.Logger
+	// Nodes, where the database is distributed by Citus, take the groups to where their shards are; Pool then only tells the time.
+	Nodes *cluster.Nodes
+	Plans domain.Plans
+	Clock *Clock
+	Log   *slog.Logger
 
 	// Count queues the statement that counts requests (Origin.Minute) and sets Used; it is a transaction of its own, so
 	// that no reader waits for a group and a group that fails takes nothing back. Settle queues what gives back what was refused, and
@@ -214,8 +214,8 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 func (l *Ledger) acquire(shard domain.Shard) (conn *pgxpool.Conn, piece *cluster.Piece, err error) {
 	ctx, cancel := context.WithTimeout(l.running, 10*time.Second)
 	defer cancel()
-	if l.Holders != nil {
-		return l.Holders.Acquire(ctx, uint16(shard))
+	if l.Nodes != nil {
+		return l.Nodes.Acquire(ctx, uint16(shard))
 	}
 	conn, err = l.Pool.Acquire(ctx)
 	return conn, nil, err

@@ -38,11 +38,11 @@ const (
 // NotifierConfig is what a Notifier is made of.
 type NotifierConfig struct {
 	Pool *pgxpool.Pool // from NotifyPool: one connection listens, one notifies
-	Read *pgxpool.Pool // for the tails
-	// Holders, with those of the ledger, take the announcements to the nodes on which groups are committed. The
+	Read Database      // for the tails
+	// Nodes, as the ledger has them, take the announcements to the nodes on which groups are committed. The
 	// notifications themselves go through Pool.
-	Holders *cluster.Holders
-	Log     *slog.Logger
+	Nodes *cluster.Nodes
+	Log   *slog.Logger
 	// Poll is between two looks for what was committed without a notification: by an operator's command, or while this
 	// process did not listen. 0 means 1 s.
 	Poll time.Duration
@@ -240,7 +240,7 @@ func (w *Notifier) hear() error {
 	if _, err := listening.Exec(w.running, "LISTEN "+channel); err != nil {
 		return err
 	}
-	a := &announcements{holders: w.Holders, listening: listening, made: map[domain.Shard]announcement{}}
+	a := &announcements{nodes: w.Nodes, listening: listening, made: map[domain.Shard]announcement{}}
 	defer a.close()
 	for {
 		unchanged, interrupt := context.WithTimeout(w.running, announceAgain)
@@ -262,10 +262,10 @@ func (w *Notifier) hear() error {
 
 // announcements are what a process has announced.
 type announcements struct {
-	holders   *cluster.Holders
+	nodes     *cluster.Nodes
 	listening *pgx.Conn
 	made      map[domain.Shard]announcement
-	nodes     map[int32]*pgxpool.Conn
+	conns     map[int32]*pgxpool.Conn
 }
 
 // announcement is the lock of a shard and the connection that has it.
@@ -275,7 +275,7 @@ type announcement struct {
 }
 
 func (a *announcements) close() {
-	for node := range a.nodes {
+	for node := range a.conns {
 		a.leave(node)
 	}
 }
@@ -284,30 +284,30 @@ func (a *announcements) close() {
 func (a *announcements) leave(node int32) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = a.nodes[node].Conn().Close(ctx)
-	a.nodes[node].Release()
-	delete(a.nodes, node)
+	_ = a.conns[node].Conn().Close(ctx)
+	a.conns[node].Release()
+	delete(a.conns, node)
 	maps.DeleteFunc(a.made, func(_ domain.Shard, made announcement) bool { return made.node == node })
 }
 
 // at is the connection to where a shard's groups are committed.
 func (a *announcements) at(ctx context.Context, shard domain.Shard) (announcement, error) {
-	if a.holders == nil {
+	if a.nodes == nil {
 		return announcement{conn: a.listening}, nil
 	}
-	piece, err := a.holders.Locate(ctx, uint16(shard))
+	piece, err := a.nodes.Locate(ctx, uint16(shard))
 	if err != nil {
 		return announcement{}, err
 	}
-	conn := a.nodes[piece.Node()]
+	conn := a.conns[piece.Node()]
 	if conn == nil {
-		if conn, piece, err = a.holders.Acquire(ctx, uint16(shard)); err != nil {
+		if conn, piece, err = a.nodes.Acquire(ctx, uint16(shard)); err != nil {
 			return announcement{}, err
 		}
-		if a.nodes == nil {
-			a.nodes = map[int32]*pgxpool.Conn{}
+		if a.conns == nil {
+			a.conns = map[int32]*pgxpool.Conn{}
 		}
-		a.nodes[piece.Node()] = conn
+		a.conns[piece.Node()] = conn
 	}
 	return announcement{conn.Conn(), piece.Node()}, nil
 }
@@ -315,7 +315,7 @@ func (a *announcements) at(ctx context.Context, shard domain.Shard) (announcemen
 // announce makes the shards that are awaited those that are announced. What was committed there until now was perhaps
 // not notified, and is read.
 func (w *Notifier) announce(a *announcements, awaited []domain.Shard) error {
-	for node, conn := range a.nodes {
+	for node, conn := range a.conns {
 		if conn.Ping(w.running) != nil {
 			a.leave(node)
 		}
@@ -330,7 +330,7 @@ func (w *Notifier) announce(a *announcements, awaited []domain.Shard) error {
 	}
 	for _, shard := range awaited {
 		made, again := a.made[shard]
-		if again && a.holders == nil {
+		if again && a.nodes == nil {
 			continue
 		}
 		at, err := a.at(w.running, shard)

@@ -111,9 +111,9 @@ func (r *damagedLedger) node(t *testing.T, shard uint16) *pgxpool.Conn {
 	var err error
 	if pgtest.OnCitus() {
 		var holders *cluster.Holders
-		if holders, err = cluster.At(r.URL).Holders(ctx, 1, nil); err == nil {
+		if holders, err = cluster.At(r.URL).Holders(ctx); err == nil {
 			t.Cleanup(holders.Close)
-			conn, _, err = holders.Acquire(ctx, shard)
+			conn, _, err = holders.Nodes(1, (*cluster.Primary).CommitPool).Acquire(ctx, shard)
 		}
 	} else {
 		conn, err = r.owner.Acquire(ctx)

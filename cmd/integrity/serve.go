@@ -116,7 +116,8 @@ type service struct {
 	stream                            *pgxpool.Pool    // nil: nothing is forwarded
 	replica                           *pgxpool.Pool    // nil without a replica
 	watch                             *pgxpool.Pool    // of those who look at the metrics
-	holders, awaited                  *cluster.Holders // to commit, and to announce that somebody waits; nil: the database is not distributed
+	holders                           *cluster.Holders // nil: the database is not distributed
+	nodes                             *cluster.Nodes   // to commit there
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
@@ -402,7 +403,6 @@ func (s *service) closePools() {
 		s.probe.Close()
 	}
 	s.holders.Close()
-	s.awaited.Close()
 	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.stream, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()

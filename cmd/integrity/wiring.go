@@ -90,41 +90,54 @@ func (s *service) openLedgerData(ctx context.Context, url string) error {
 func (s *service) openPools(ctx context.Context, _ string) (err error) {
 	for _, pool := range []struct {
 		to    **pgxpool.Pool
-		open  func(context.Context, int) (*pgxpool.Pool, error)
+		open  opener
 		conns int
 	}{
-		{&s.commit, s.primary.CommitPool, cluster.CommitConns(s.installed.Shards)},
-		{&s.read, s.primary.ReadPool, ledger.ReadConns},
-		{&s.public, s.primary.ReadPool, ledger.PublicConns},
-		{&s.scans, s.primary.ReadPool, ledger.ScanConns},
-		{&s.queue, s.primary.QueuePool, ledger.QueueConns},
-		{&s.watch, s.primary.ReadPool, 1},
+		{&s.commit, (*cluster.Primary).CommitPool, cluster.CommitConns(s.installed.Shards)},
+		{&s.read, (*cluster.Primary).ReadPool, ledger.ReadConns},
+		{&s.public, (*cluster.Primary).ReadPool, ledger.PublicConns},
+		{&s.scans, (*cluster.Primary).ReadPool, ledger.ScanConns},
+		{&s.queue, (*cluster.Primary).QueuePool, ledger.QueueConns},
+		{&s.watch, (*cluster.Primary).ReadPool, 1},
 	} {
-		if *pool.to, err = pool.open(ctx, pool.conns); err != nil {
-			return err
-		}
-		if *pool.to, err = s.traces.Traced(ctx, *pool.to); err != nil {
+		if *pool.to, err = s.traced(pool.open)(s.primary, ctx, pool.conns); err != nil {
 			return err
 		}
 	}
-	if s.holders, err = s.primary.Holders(ctx, cluster.CommitConns(s.installed.Shards), func(ctx context.Context, node *cluster.Primary, conns int) (*pgxpool.Pool, error) {
-		pool, err := node.HolderPool(ctx, conns)
-		if err != nil {
-			return nil, err
-		}
-		return s.traces.Traced(ctx, pool)
-	}); err != nil {
+	if s.holders, err = s.primary.Holders(ctx); err != nil {
 		return err
 	}
+	s.nodes = s.holders.Nodes(cluster.CommitConns(s.installed.Shards), s.traced((*cluster.Primary).CommitPool))
 	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.Now); err != nil {
 		return err
 	}
 	return checkHeads(ctx, s.read)
 }
 
+// opener opens a pool of so many connections.
+type opener func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error)
+
+func (s *service) traced(open opener) opener {
+	return func(p *cluster.Primary, ctx context.Context, conns int) (*pgxpool.Pool, error) {
+		pool, err := open(p, ctx, conns)
+		if err != nil {
+			return nil, err
+		}
+		return s.traces.Traced(ctx, pool)
+	}
+}
+
+// route is a pool, on Citus with as many connections to each node.
+func (s *service) route(pool *pgxpool.Pool, open opener) eventstore.Database {
+	return eventstore.Route(pool, s.holders.Nodes(int(pool.Config().MaxConns), s.traced(open)))
+}
+
 // openStore opens what reads, and refuses a table of plans that lacks one in use.
 func (s *service) openStore(ctx context.Context, _ string) error {
-	s.store = &query.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: s.plans}
+	reading := (*cluster.Primary).ReadPool
+	s.store = &query.Store{
+		Pool: s.route(s.read, reading), Public: s.route(s.public, reading), Scans: s.route(s.scans, reading), Installation: s.installed, Plans: s.plans,
+	}
 	if err := s.openReplica(ctx); err != nil {
 		return err
 	}
@@ -141,15 +154,11 @@ func (s *service) openStore(ctx context.Context, _ string) error {
 
 // openWorkers makes what works after a commit. Nothing runs yet: startWorkers starts it.
 func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
-	if s.wake, err = s.primary.NotifyPool(ctx); err != nil {
+	if s.wake, err = s.primary.NotifyPool(ctx, ledger.WakeConns); err != nil {
 		return err
 	}
-	if s.awaited, err = s.primary.Holders(ctx, 1, func(ctx context.Context, node *cluster.Primary, _ int) (*pgxpool.Pool, error) {
-		return node.NotifyPool(ctx)
-	}); err != nil {
-		return err
-	}
-	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Holders: s.awaited, Log: s.log}); err != nil {
+	awaited := s.holders.Nodes(ledger.WakeConns, (*cluster.Primary).NotifyPool)
+	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.store.Pool, Nodes: awaited, Log: s.log}); err != nil {
 		return err
 	}
 	if s.cfg.SMTPURL != "" {
@@ -159,14 +168,15 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 		s.linkMailer = handlers.NewLinkMailer(handlers.LinkMailer{Store: s.store, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log})
 	}
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
+	queued := s.route(s.queue, (*cluster.Primary).QueuePool)
 	if s.webhooks, err = webhooks.New(webhooks.Config{
-		Pool: s.queue, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.egress().Allows,
+		Pool: queued, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.egress().Allows,
 		Do: do, Now: s.Now, Log: s.log, Observe: s.metrics.Delivery,
 	}); err != nil {
 		return err
 	}
 	s.warner = queue.NewRequestWarner(queue.RequestWarner{
-		Pool: s.queue, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Do: do,
+		Pool: queued, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Do: do,
 	})
 	s.store.RequestsReached = s.warner.Wake
 	if s.cfg.NATSURL != "" {
@@ -185,7 +195,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context, string) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Holders: s.holders, Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Pool: s.commit, Nodes: s.nodes, Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err

@@ -24,7 +24,7 @@ const (
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	mailer := queue.NewMailer(queue.Mailer{
-		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
+		Pool: s.store.Pool, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
 		InvitationURL: func(language evidence.Language, code string) string {
 			return handlers.InvitationURL(s.cfg.BaseURL, language, code)
 		},
@@ -122,7 +122,7 @@ func (s *service) correctAddresses(ctx context.Context) {
 
 func (s *service) eraser() *queue.Loop {
 	return queue.NewEraser(queue.Eraser{
-		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.Remove,
+		Pool: s.store.Pool, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.Remove,
 	})
 }
 

@@ -15,9 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Holders finds the node of Citus that holds a shard, and connects to it. A statement there names the piece of a table in
-// place of the table, so that PostgreSQL plans it once and by itself: nothing passes through the coordinator, and Citus
-// plans nothing.
+// Holders finds the node of Citus that holds a shard. A statement there names the piece of a table in place of the table, so
+// that PostgreSQL plans it once and by itself: nothing passes through the coordinator, and Citus plans nothing.
 //
 // Citus moves pieces from node to node meanwhile, and the former node may keep a copy for a while. So each transaction
 // begins with Hold, which waits for a move that is being finished and fails with ErrMoved after it. Safe for concurrent
@@ -25,13 +24,11 @@ import (
 type Holders struct {
 	primary *Primary // any node of the cluster
 	asking  *pgxpool.Pool
-	open    func(context.Context, *Primary, int) (*pgxpool.Pool, error)
-	conns   int // to each node
 
-	mu     sync.Mutex
-	pieces map[uint16]located
-	nodes  map[int32]*node
-	closed bool
+	mu      sync.Mutex
+	pieces  map[uint16]located
+	servers map[int32]*server
+	pools   []*Nodes
 }
 
 // located is where a shard was when the cluster was asked.
@@ -44,12 +41,28 @@ type located struct {
 // does not. Keeping it down is the operator's task.
 const lookAgain = 10 * time.Second
 
-// node is a server that holds shards, known by the number of its group, which it keeps when a standby takes its place.
-type node struct {
+// server is that of a node, which is known by the number of its group and keeps it when a standby takes its place.
+type server struct {
 	host    string
 	port    uint16
 	primary *Primary
-	pool    *pgxpool.Pool
+}
+
+// Nodes are connections to the nodes for one use, such as commits.
+type Nodes struct {
+	*Holders
+	open  func(*Primary, context.Context, int) (*pgxpool.Pool, error)
+	conns int
+
+	opening sync.Mutex
+	opened  map[int32]nodePool // by group
+	closed  bool
+}
+
+// nodePool is the pool of a node's server.
+type nodePool struct {
+	server *Primary
+	pool   *pgxpool.Pool
 }
 
 // Piece is where the rows of a shard are: a node, and for each table its part there. Nil stands for the tables themselves.
@@ -77,9 +90,8 @@ func NewPiece(tables, parts []string) *Piece {
 // Node tells the nodes apart.
 func (p *Piece) Node() int32 { return p.group }
 
-// Holders gives so many connections to each node; nil where the database is not distributed by Citus. open makes the pool
-// of a node; nil: HolderPool.
-func (p *Primary) Holders(ctx context.Context, conns int, open func(context.Context, *Primary, int) (*pgxpool.Pool, error)) (*Holders, error) {
+// Holders is nil where the database is not distributed by Citus.
+func (p *Primary) Holders(ctx context.Context) (*Holders, error) {
 	asking, err := p.ReadPool(ctx, 1)
 	if err != nil {
 		return nil, err
@@ -92,12 +104,19 @@ func (p *Primary) Holders(ctx context.Context, conns int, open func(context.Cont
 		}
 		return nil, err
 	}
-	if open == nil {
-		open = func(ctx context.Context, p *Primary, conns int) (*pgxpool.Pool, error) {
-			return p.HolderPool(ctx, conns)
-		}
+	return &Holders{primary: p, asking: asking, pieces: map[uint16]located{}, servers: map[int32]*server{}}, nil
+}
+
+// Nodes gives so many connections to each node. open makes the pool of one. Nil of nil.
+func (h *Holders) Nodes(conns int, open func(*Primary, context.Context, int) (*pgxpool.Pool, error)) *Nodes {
+	if h == nil {
+		return nil
 	}
-	return &Holders{primary: p, asking: asking, open: open, conns: conns, pieces: map[uint16]located{}, nodes: map[int32]*node{}}, nil
+	n := &Nodes{Holders: h, open: open, conns: conns, opened: map[int32]nodePool{}}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pools = append(h.pools, n)
+	return n
 }
 
 // Close closes all connections. Nil has none.
@@ -105,28 +124,37 @@ func (h *Holders) Close() {
 	if h == nil {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
 	h.asking.Close()
-	for _, n := range h.nodes {
-		n.pool.Close()
+	h.mu.Lock()
+	pools := h.pools
+	h.mu.Unlock()
+	for _, n := range pools {
+		n.close()
+	}
+}
+
+func (n *Nodes) close() {
+	n.opening.Lock()
+	defer n.opening.Unlock()
+	n.closed = true
+	for _, p := range n.opened {
+		p.pool.Close()
 	}
 }
 
 // Acquire gives a connection to the node that holds a shard.
-func (h *Holders) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Piece, error) {
-	piece, err := h.piece(ctx, shard)
+func (n *Nodes) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Piece, error) {
+	piece, err := n.piece(ctx, shard)
 	if err != nil {
 		return nil, nil, err
 	}
-	pool, err := h.pool(ctx, piece)
+	pool, err := n.pool(ctx, piece)
 	if err != nil {
 		return nil, nil, err
 	}
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		h.Forget(piece)
+		n.Forget(piece)
 		return nil, nil, fmt.Errorf("connect to the node %s:%d: %w", piece.host, piece.port, err)
 	}
 	return conn, piece, nil
@@ -204,41 +232,53 @@ func (h *Holders) ask(ctx context.Context, shard uint16) (*Piece, error) {
 	return p, nil
 }
 
-// pool is that of a piece's node. A node that has another address now, because a standby was promoted, gets another pool,
-// which knows what was seen of the former server.
-func (h *Holders) pool(ctx context.Context, p *Piece) (*pgxpool.Pool, error) {
+// server is that of a piece's node. A node that has another address now, because a standby was promoted, has another server,
+// which knows what was seen of the former one.
+func (h *Holders) server(p *Piece) *Primary {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
-		return nil, errors.New("the connections to the nodes are closed")
+	former := h.servers[p.group]
+	if former != nil && former.host == p.host && former.port == p.port {
+		return former.primary
 	}
-	n := h.nodes[p.group]
-	if n != nil && n.host == p.host && n.port == p.port {
-		return n.pool, nil
+	next := &server{host: p.host, port: p.port, primary: h.primary.node(p.host, p.port)}
+	if former != nil {
+		former.primary.mu.Lock()
+		next.primary.newest = former.primary.newest
+		former.primary.mu.Unlock()
 	}
-	next := &node{host: p.host, port: p.port, primary: h.primary.node(p.host, p.port)}
-	if n != nil {
-		n.primary.mu.Lock()
-		next.primary.newest = n.primary.newest
-		n.primary.mu.Unlock()
-	}
-	var err error
-	if next.pool, err = h.open(ctx, next.primary, h.conns); err != nil {
-		return nil, err
-	}
-	if n != nil {
-		go n.pool.Close() // after the groups that have its connections
-	}
-	h.nodes[p.group] = next
-	return next.pool, nil
+	h.servers[p.group] = next
+	return next.primary
 }
 
-// node is another server with the same database.
+func (n *Nodes) pool(ctx context.Context, p *Piece) (*pgxpool.Pool, error) {
+	server := n.server(p)
+	n.opening.Lock()
+	defer n.opening.Unlock()
+	if n.closed {
+		return nil, errors.New("the connections to the nodes are closed")
+	}
+	former, ok := n.opened[p.group]
+	if ok && former.server == server {
+		return former.pool, nil
+	}
+	pool, err := n.open(server, ctx, n.conns)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		go former.pool.Close() // after those who have its connections
+	}
+	n.opened[p.group] = nodePool{server, pool}
+	return pool, nil
+}
+
+// node is another server with the same database, for statements that name the parts of tables.
 func (p *Primary) node(host string, port uint16) *Primary {
 	if p.Nodes != "" {
-		return At(strings.NewReplacer("{host}", host, "{port}", strconv.Itoa(int(port))).Replace(p.Nodes))
+		return &Primary{url: strings.NewReplacer("{host}", host, "{port}", strconv.Itoa(int(port))).Replace(p.Nodes), direct: true}
 	}
-	return &Primary{url: p.url, host: host, port: port}
+	return &Primary{url: p.url, host: host, port: port, direct: true}
 }
 
 // aim leads a configuration to the server of a node.
@@ -306,13 +346,13 @@ func (p *Piece) rewritten(sql string) string {
 }
 
 // Pools are the pools of the nodes that were connected to, by the number of the node.
-func (h *Holders) Pools() map[int32]*pgxpool.Pool {
+func (n *Nodes) Pools() map[int32]*pgxpool.Pool {
 	pools := map[int32]*pgxpool.Pool{}
-	if h != nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for group, n := range h.nodes {
-			pools[group] = n.pool
+	if n != nil {
+		n.opening.Lock()
+		defer n.opening.Unlock()
+		for group, p := range n.opened {
+			pools[group] = p.pool
 		}
 	}
 	return pools

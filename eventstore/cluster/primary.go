@@ -33,6 +33,8 @@ type Primary struct {
 	url  string
 	host string // of a node of Citus, in place of the URL's servers
 	port uint16
+	// direct: statements name the parts of tables on this node of Citus, which plans none of them.
+	direct bool
 	// Nodes is how the nodes of Citus are reached: a URL with {host} and {port}. Empty: as the URL's server, by their own
 	// address.
 	Nodes  string
@@ -137,7 +139,6 @@ type session struct {
 	statement string // the longest statement
 	lock      string // the longest wait for a lock
 	idle      string // the longest rest in a transaction: a process that freezes loses its locks then
-	local     bool   // no statement is for Citus to plan
 }
 
 // Plans are fixed to index look-ups: with near-empty statistics a cached generic plan would scan whole tables, and
@@ -160,13 +161,6 @@ var (
 // shard's lock after five seconds.
 func (p *Primary) CommitPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(ctx, conns, session{name: "integrity commit", statement: "20s", lock: "10s", idle: "5s"}, lookUps, writes, keptAlive)
-}
-
-// HolderPool opens the connections that commit groups of the shards that a node of Citus holds, naming the parts of tables
-// that are there.
-func (p *Primary) HolderPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	of := session{name: "integrity commit", statement: "20s", lock: "10s", idle: "5s", local: true}
-	return p.open(ctx, conns, of, lookUps, writes, keptAlive)
 }
 
 // CommitConns is how many connections a process commits with: one a processor and one that waits for the disk, but no
@@ -195,9 +189,9 @@ func (p *Primary) ReadPool(ctx context.Context, conns int) (*pgxpool.Pool, error
 	return p.open(ctx, conns, session{name: "integrity read", statement: "15s", lock: "5s", idle: "10s"}, lookUps)
 }
 
-// NotifyPool opens the two connections of a Notifier. Polling covers a notification that a crash loses.
-func (p *Primary) NotifyPool(ctx context.Context) (*pgxpool.Pool, error) {
-	return p.open(ctx, 2, session{name: "integrity wake", statement: "5s"}, keptAlive, unflushed)
+// NotifyPool opens the connections of a Notifier, which are two. Polling covers a notification that a crash loses.
+func (p *Primary) NotifyPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
+	return p.open(ctx, conns, session{name: "integrity wake", statement: "5s"}, keptAlive, unflushed)
 }
 
 // ProbePool opens the connection of a Probe. The statements end before the question does, so that the connection is
@@ -231,7 +225,7 @@ const (
 	pingTimeout = 2 * time.Second
 	// connectTimeout is for each server that is tried.
 	connectTimeout = 5 * time.Second
-	// heldStatements is how many statements a connection to a node of Citus keeps prepared: a group's, for each piece there.
+	// heldStatements is how many statements a connection to a node of Citus keeps prepared, for each piece there.
 	heldStatements = 2048
 	// insufficientPrivilege is the SQLSTATE of what a role may not do.
 	insufficientPrivilege = "42501"
@@ -253,7 +247,7 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
 	config.ConnConfig.OnPgError = keepUsable
-	if of.local {
+	if p.direct {
 		config.ConnConfig.StatementCacheCapacity = heldStatements
 	}
 	config.ConnConfig.OnNotice = noteWarning
@@ -261,7 +255,7 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 		timeline, _ := conn.PgConn().CustomData()[timelineKey].(uint64)
 		return p.current(timeline), nil
 	}
-	begin := sessionBegin(role, of, s)
+	begin := p.sessionBegin(role, of, s)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		registerCodecs(conn.TypeMap())
 		conn.PgConn().CustomData()[warningsKey] = new(atomic.Int64)
@@ -272,7 +266,7 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 		if err != nil {
 			return fmt.Errorf("prepare a connection with the role %q: %w", role, err)
 		}
-		if !of.local && tag.RowsAffected() > 0 {
+		if !p.direct && tag.RowsAffected() > 0 {
 			conn.PgConn().CustomData()[citusKey] = true
 		}
 		return nil
@@ -286,7 +280,7 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 
 // sessionBegin makes a session what its pool needs, in one round trip. Settings are not among the parameters that a
 // connection starts with, because a pooler refuses those.
-func sessionBegin(role string, of session, s []settings) string {
+func (p *Primary) sessionBegin(role string, of session, s []settings) string {
 	all := settings{
 		// Each statement must see what was committed while the one before it waited for a lock, whatever role or database say.
 		"default_transaction_isolation": "read committed",
@@ -304,7 +298,7 @@ func sessionBegin(role string, of session, s []settings) string {
 	if role != "" {
 		b.WriteString("SET ROLE " + role + "; ")
 	}
-	if of.local {
+	if p.direct {
 		return b.String()
 	}
 	return b.String() + planByParameters

@@ -100,7 +100,7 @@ func TestPoolsBehindAPooler(t *testing.T) {
 		"integrity read":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReadPool(ctx, 2) },
 		"integrity replica": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReplicaPool(ctx, url, 2) },
 		"integrity rebuild": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).RebuildPool(ctx, 2) },
-		"integrity wake":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).NotifyPool(ctx) },
+		"integrity wake":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).NotifyPool(ctx, 2) },
 	}
 	const ask = `SELECT current_user::text || ' ' || array_to_string(array(SELECT name || '=' || setting FROM pg_settings
 		WHERE source IN ('session', 'client') AND name <> ALL('{client_encoding,DateStyle,extra_float_digits}') ORDER BY name), ' ')`
@@ -132,7 +132,7 @@ func TestPoolsBehindAPooler(t *testing.T) {
 func TestNotificationsBehindAPooler(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	pool, err := At(pgtest.NewPooler(t, pgtest.New(t), "pool_mode = session")).NotifyPool(ctx)
+	pool, err := At(pgtest.NewPooler(t, pgtest.New(t), "pool_mode = session")).NotifyPool(ctx, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

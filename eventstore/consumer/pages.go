@@ -17,8 +17,8 @@ import (
 // Pages is the log of a shard as a Source, whose row is one of the table consumers. Its statements name the shard, so a
 // transaction stays on one node of Citus.
 type Pages struct {
-	Pool  *pgxpool.Pool // that the events are read with
-	Name  string        // of the consumer; its positions are kept under it for ever
+	Pool  history.Querier // that the events are read with
+	Name  string          // of the consumer; its positions are kept under it for ever
 	Shard domain.Shard
 	Limit int // most events of a page
 

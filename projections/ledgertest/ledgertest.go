@@ -65,7 +65,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	t.Helper()
 	pool, err := cluster.At(url).CommitPool(context.Background(), 8)
 	must(t, err)
-	ledger, err := Open(pool, append([]func(*eventstore.Config){func(c *eventstore.Config) { c.Holders = l.holders(t, url) }}, change...)...)
+	ledger, err := Open(pool, append([]func(*eventstore.Config){func(c *eventstore.Config) { c.Nodes = l.nodes(t, url, (*cluster.Primary).CommitPool) }}, change...)...)
 	must(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
@@ -79,16 +79,22 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	return ledger
 }
 
-// holders are the nodes of Citus, for a URL that leads through no proxy; nil on one server.
-func (l *Ledger) holders(t testing.TB, url string) *cluster.Holders {
+// nodes are those of Citus, for a URL that leads through no proxy; nil on one server.
+func (l *Ledger) nodes(t testing.TB, url string, open func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error)) *cluster.Nodes {
 	t.Helper()
 	if !pgtest.OnCitus() || url != l.URL {
 		return nil
 	}
-	holders, err := cluster.At(url).Holders(context.Background(), 8, nil)
+	holders, err := cluster.At(url).Holders(context.Background())
 	must(t, err)
 	t.Cleanup(holders.Close)
-	return holders
+	return holders.Nodes(8, open)
+}
+
+// Routed is the ledger's pool, as the service has it: on Citus what names a shard goes to the node that holds it.
+func (l *Ledger) Routed(t testing.TB) eventstore.Database {
+	t.Helper()
+	return eventstore.Route(l.Pool, l.nodes(t, l.URL, (*cluster.Primary).ReadPool))
 }
 
 // Open opens the ledger of a process that may be no test.
@@ -112,7 +118,8 @@ func (l *Ledger) Store(t testing.TB) *query.Store {
 	t.Helper()
 	plans, err := domain.DefaultPlans()
 	must(t, err)
-	return &query.Store{Pool: l.Pool, Public: l.Pool, Installation: l.Installation, Plans: plans}
+	routed := l.Routed(t)
+	return &query.Store{Pool: routed, Public: routed, Installation: l.Installation, Plans: plans}
 }
 
 // Simulated is a test's clock for everything: the process, the database and the monotonic clock.
@@ -147,10 +154,10 @@ func (l *Ledger) onePhase(t testing.TB) {
 // Notifier opens what wakes the waiting readers of one process.
 func (l *Ledger) Notifier(t testing.TB, change ...func(*eventstore.NotifierConfig)) *eventstore.Notifier {
 	t.Helper()
-	pool, err := cluster.At(l.URL).NotifyPool(context.Background())
+	pool, err := cluster.At(l.URL).NotifyPool(context.Background(), 2)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	config := eventstore.NotifierConfig{Pool: pool, Read: l.Pool, Holders: l.holders(t, l.URL), Log: slog.New(slog.DiscardHandler)}
+	config := eventstore.NotifierConfig{Pool: pool, Read: l.Routed(t), Nodes: l.nodes(t, l.URL, (*cluster.Primary).NotifyPool), Log: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&config)
 	}

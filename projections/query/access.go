@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -11,11 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore/cluster"
-	"integrityledger/eventstore/history"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -29,14 +25,9 @@ import (
 // away, without waiting for a row that somebody else holds; the minute before stays, for a process whose clock is a
 // little behind. They are locked by their key and deleted at their place: a join by the key would allow a walk over the
 // shard. One that changed while it was being locked stays for the next minute to clear.
-//
-// On Citus a statement that reads and counts would be a two-phase commit, so there a batch is read with findKeys or
-// findLinks and then counted with projections.CountMinutes, each on one node.
 const (
 	authenticateKeys  = usable + usableKey + actingMember + counted
 	authenticateLinks = usable + usableLink + actingMember + counted
-	findKeys          = usable + usableKey + actingMember + ` SELECT ` + accessColumns + `, 0::bigint FROM usable u`
-	findLinks         = usable + usableLink + actingMember + ` SELECT ` + accessColumns + `, 0::bigint FROM usable u`
 
 	usable = `WITH asked AS MATERIALIZED (
 		SELECT n.place, n.id, n.secret, n.at, n.minute, n.counted, n.client
@@ -122,17 +113,16 @@ func (s *Store) AuthenticateSubject(ctx context.Context, subject domain.OAuthSub
 	return a, err
 }
 
-// access asks for a credential in a batch of its shard and kind, with a statement that reads and counts, or on Citus with
-// one that reads.
+// access asks for a credential in a batch of its shard and kind.
 func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error) {
-	shard, batcher, readAndCount, find, refused := c.access.Key.Shard(), &s.keys, authenticateKeys, findKeys, domain.ErrKeyRefused
+	shard, batcher, sql, refused := c.access.Key.Shard(), &s.keys, authenticateKeys, domain.ErrKeyRefused
 	if link := c.access.Link; !link.IsZero() {
-		shard, batcher, readAndCount, find, refused = link.Shard(), &s.links, authenticateLinks, findLinks, domain.ErrLinkRefused
+		shard, batcher, sql, refused = link.Shard(), &s.links, authenticateLinks, domain.ErrLinkRefused
 	}
 	if !s.known(shard) {
 		return domain.Access{}, refused
 	}
-	if err := batcher.Ask(ctx, shard, c, func(shard domain.Shard, batch []*credential) { s.authenticate(shard, batch, readAndCount, find) }); err != nil {
+	if err := batcher.Ask(ctx, shard, c, func(shard domain.Shard, batch []*credential) { s.authenticate(shard, batch, sql) }); err != nil {
 		return domain.Access{}, statement.Failed("authenticate", err)
 	}
 	switch {
@@ -165,7 +155,7 @@ type credential struct {
 func (c *credential) minute() int64 { return c.at.Unix() / 60 }
 
 // authenticate answers a batch.
-func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql, onCitus string) {
+func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql string) {
 	args := []any{
 		shard, statement.Column(batch, func(c *credential) [16]byte { return c.id }),
 		statement.Column(batch, func(c *credential) []byte { return c.secret[:] }),
@@ -179,9 +169,7 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql, onCit
 			return &c.client
 		}),
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), statement.Timeout)
-	defer cancel()
-	scan := func(row pgx.CollectableRow) (struct{}, error) {
+	_, err := statement.All(context.Background(), s.Pool, "authenticate", func(row pgx.CollectableRow) (struct{}, error) {
 		var place int
 		var a domain.Access
 		var own *int32
@@ -194,22 +182,7 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql, onCit
 		a.Key, a.Link = c.access.Key, c.access.Link
 		c.access, c.perMinute, c.found = a, own, true
 		return struct{}{}, nil
-	}
-	err := s.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		citus := cluster.OnCitus(conn.Conn())
-		if citus {
-			sql = onCitus
-		}
-		rows, _ := conn.Query(ctx, sql, args...) // its error is that of the rows
-		_, err := pgx.CollectRows(rows, scan)
-		if err == nil && citus {
-			err = meterBatch(ctx, conn, shard, batch)
-		}
-		return err
-	})
-	if err != nil {
-		err = statement.Failed("authenticate", err)
-	}
+	}, sql, args...)
 	for _, c := range batch {
 		c.err = err
 	}
@@ -229,47 +202,6 @@ func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16
 		_ = statement.Exec(ctx, s.Pool, "clear earlier minutes away", projections.ClearMinutes, shard, [][16]byte{subject}, minute-1)
 	}
 	return used, err
-}
-
-// meter is a row of meters.
-type meter struct {
-	organization domain.OrganizationID
-	minute       int64
-}
-
-// meterBatch counts the authenticated requests of a batch and gives each its ordinal.
-func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, batch []*credential) error {
-	requests := map[meter][]*credential{}
-	for _, c := range batch {
-		if c.found && c.counted {
-			m := meter{c.access.Organization, c.minute()}
-			requests[m] = append(requests[m], c)
-		}
-	}
-	if len(requests) == 0 {
-		return nil
-	}
-	meters := slices.Collect(maps.Keys(requests))
-	minutes := statement.Column(meters, func(m meter) int64 { return m.minute })
-	rows, _ := from.Query(ctx, projections.CountMinutes, shard, statement.Column(meters, func(m meter) domain.OrganizationID { return m.organization }),
-		minutes, statement.Column(meters, func(m meter) int64 { return int64(len(requests[m])) }))
-	var began []domain.OrganizationID
-	var m meter
-	var used int
-	if _, err := pgx.ForEachRow(rows, []any{&m.organization, &m.minute, &used}, func() error {
-		for i, c := range requests[m] {
-			c.access.UsedMinute = used - len(requests[m]) + i + 1
-		}
-		if used == len(requests[m]) {
-			began = append(began, m.organization)
-		}
-		return nil
-	}); err != nil || began == nil {
-		return err
-	}
-	rows, _ = from.Query(ctx, projections.ClearMinutes, shard, began, slices.Min(minutes)-1)
-	rows.Close()
-	return nil
 }
 
 // KeyUses remembers when keys were last used, to the minute, until Flush writes them: a request costs a map entry and

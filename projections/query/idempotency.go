@@ -95,7 +95,7 @@ func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
 	for shard := range s.Installation.Shards {
 		for forgotten := int64(bite); forgotten == bite; {
 			biting, cancel := context.WithTimeout(ctx, statement.Timeout)
-			tag, err := s.Pool.Exec(biting, forgetAnswers, shard, now.Add(-answerLife), now, bite)
+			tag, err := s.Pool.Exec(biting, forgetAnswers, domain.Shard(shard), now.Add(-answerLife), now, bite)
 			cancel()
 			if err != nil {
 				return fmt.Errorf("forget answers of idempotent requests: %w", err)

@@ -31,7 +31,7 @@ func TestReadsAreRoutedToOneNode(t *testing.T) {
 		"certificates": findCertificates, "reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion, "certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "forget": forgetAnswers,
 		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed, "webhooks": findWebhooks, "authorized_companies": findAuthorized, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
-		"access": findKeys, "linked": findLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,
+		"access": authenticateKeys, "linked": authenticateLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,
 		"api_key_uses": writeKeyUses, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,
 		"addresses": findAddresses, "session": findSession, "insert_session": insertSession, "touch_session": touchSession, "sessions": listSessions, "memberships": findMemberships,

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/history"
@@ -232,7 +231,7 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 
 // answerBatch asks about a batch, whose public ids are the first argument after the shard. A row has the columns of a
 // comparison, then those of more. One row is scanned over and over, and what it says copied.
-func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, more func(*Evidence) []any, sql string, shard domain.Shard, args ...any) {
+func answerBatch(from history.Querier, batch []*evidenceQuestion, more func(*Evidence) []any, sql string, shard domain.Shard, args ...any) {
 	var place int
 	var e Evidence
 	var d domain.Document

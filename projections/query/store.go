@@ -26,9 +26,9 @@ import (
 // Store answers the questions of readers. Nothing is kept between two calls, so every answer is the database's at that
 // moment.
 type Store struct {
-	Pool   *pgxpool.Pool // authentication and authenticated reads
-	Public *pgxpool.Pool // public comparison and receipt, so that they cannot starve the others
-	Scans  *pgxpool.Pool // what may read much (scan); nil: Pool
+	Pool   eventstore.Database // authentication and authenticated reads
+	Public eventstore.Database // public comparison and receipt, so that they cannot starve the others
+	Scans  eventstore.Database // what may read much (scan); nil: Pool
 
 	// Replica answers readers where it is new enough. Nil: the primary answers all.
 	Replica *Replica
@@ -51,7 +51,7 @@ func (s *Store) known(shard domain.Shard) bool { return int(shard) < s.Installat
 // allShards runs a query whose first argument is the shard on one shard after the other.
 func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	for shard := range s.Installation.Shards {
-		list, err := statement.All(ctx, s.Pool, what, scan, sql, append([]any{shard}, args...)...)
+		list, err := statement.All(ctx, s.Pool, what, scan, sql, append([]any{domain.Shard(shard)}, args...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +102,7 @@ func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(),
 
 // scan asks a question that may read many rows: one of an organization at a time, and never on a connection that
 // authentication needs.
-func scan[T any](ctx context.Context, s *Store, o domain.OrganizationID, ask func(*pgxpool.Pool) (T, error)) (answer T, err error) {
+func scan[T any](ctx context.Context, s *Store, o domain.OrganizationID, ask func(eventstore.Database) (T, error)) (answer T, err error) {
 	waiting, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
 	give, err := s.scanning.take(waiting, o)
@@ -166,7 +166,7 @@ func readMuch[T any](ctx context.Context, s *Store, a domain.Access, ask func(so
 		if from.replica {
 			return ask(from)
 		}
-		return scan(ctx, s, a.Organization, func(pool *pgxpool.Pool) (T, error) { from.Querier = pool; return ask(from) })
+		return scan(ctx, s, a.Organization, func(pool eventstore.Database) (T, error) { from.Querier = pool; return ask(from) })
 	})
 }
 

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -246,10 +246,12 @@ const loadUsageEntries = `SELECT ` + feedColumns + `, n.reference
 // the key may use now, or for a member who has signed in, of all. An entry belongs to the month of its event's time, which is the month that was charged. It
 // returns ErrBeyondHead for a cursor from a history that was longer than the present one.
 func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int) (UsageEntries, error) {
-	return scan(ctx, s, a.Organization, func(from *pgxpool.Pool) (UsageEntries, error) { return usagePage(ctx, from, a, period, after, limit) })
+	return scan(ctx, s, a.Organization, func(from eventstore.Database) (UsageEntries, error) {
+		return usagePage(ctx, from, a, period, after, limit)
+	})
 }
 
-func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
+func usagePage(ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
 	page.Cursor, err = statement.One(ctx, from, "read the month's usage", errNoOrganization, func(row pgx.CollectableRow) (c UsageCursor, err error) {
 		err = row.Scan(&c.Through, &c.Used, &c.Visible)
 		return c, err
@@ -308,7 +310,7 @@ type contributor struct {
 
 // contributors are the company of the cursor and those behind it, as many as fill a page; the first may be read in
 // part.
-func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
+func contributors(ctx context.Context, from eventstore.Database, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
 	all, err := statement.All(ctx, from, "read the companies of a month", pgx.RowToStructByPos[contributor],
 		loadContributors(a), a.Organization.Shard(), a.Organization, a.Key, int32(period), after.Company, entries+1)
 	whole := int64(0)
@@ -323,7 +325,7 @@ func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, peri
 	return all, err
 }
 
-func usageEntries(ctx context.Context, from *pgxpool.Pool, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]FeedEvent, error) {
+func usageEntries(ctx context.Context, from eventstore.Database, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]FeedEvent, error) {
 	return statement.All(ctx, from, "read the entries of a month", scanFeedEvent, loadUsageEntries, a.Organization.Shard(),
 		statement.Column(companies, func(c contributor) domain.CompanyID { return c.ID }),
 		statement.Column(companies, func(c contributor) int64 {

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -107,7 +107,7 @@ func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id doma
 	if after.IsZero() {
 		after = domain.DeliveryID(bytes.Repeat([]byte{0xff}, len(after)))
 	}
-	list, err = scan(ctx, s, o, func(from *pgxpool.Pool) ([]Delivery, error) { // a status may be rare
+	list, err = scan(ctx, s, o, func(from eventstore.Database) ([]Delivery, error) { // a status may be rare
 		return statement.All(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), id, after, limit+1, status.Code())
 	})
 	return statement.Page(list, limit, err)
@@ -286,10 +286,10 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 	if r.To == 0 {
 		r.To = 1<<63 - 1
 	}
-	return scan(ctx, s, o, func(from *pgxpool.Pool) (Replayed, error) { return replay(ctx, from, o, id, r, now) })
+	return scan(ctx, s, o, func(from eventstore.Database) (Replayed, error) { return replay(ctx, from, o, id, r, now) })
 }
 
-func replay(ctx context.Context, from *pgxpool.Pool, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
+func replay(ctx context.Context, from eventstore.Database, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
 	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
 	args := []any{o.Shard(), id, r.From, r.To, r.Company, MaxReplay + 1}
 	sequences, err := statement.All(ctx, from, "count missing deliveries", pgx.RowTo[int64], count, args...)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
@@ -18,7 +17,7 @@ import (
 // Eraser erases kept content at its deadline and records that as an event. Content is deleted before the event, so that
 // what the log calls erased is gone.
 type Eraser struct {
-	Pool   *pgxpool.Pool
+	Pool   eventstore.Database
 	Ledger *eventstore.Ledger
 	Shards int
 	Log    *slog.Logger

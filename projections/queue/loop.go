@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections/statement"
 )
 
@@ -103,7 +103,7 @@ func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
 // UPDATE SKIP LOCKED, so that no two workers have it; then Act works outside any transaction and records what came of
 // it. A process that dies in between leaves the row to whoever looks when the lease is over.
 type Leased[R any] struct {
-	Pool  *pgxpool.Pool
+	Pool  eventstore.Database
 	Now   func(context.Context) (time.Time, error)
 	What  string // names the queue in errors
 	Take  string // takes the row that is due longest: $1 is the shard, $2 now, $3 the end of the lease

@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
 	"integrityledger/projections/statement"
 )
 
@@ -48,7 +48,7 @@ type Invitation struct {
 // to whom they invite. A mail is sent at least once: if the process dies between sending and recording, it is sent again
 // under the same Message-ID.
 type Mailer struct {
-	Pool   *pgxpool.Pool
+	Pool   eventstore.Database
 	Shards int
 	Now    func() time.Time
 	Log    *slog.Logger

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections/statement"
 )
 
@@ -26,7 +26,7 @@ const unwarned = `SELECT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS 
 // RequestWarner turns what the meter of requests has noted into events: at once if this process counted the request,
 // otherwise at its next look. Several processes may run one; a warning that two of them find is decided once.
 type RequestWarner struct {
-	Pool   *pgxpool.Pool
+	Pool   eventstore.Database
 	Shards int
 	// Do executes the service's own command.
 	Do  func(context.Context, domain.Command) error

@@ -12,9 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/history"
 )
 
@@ -82,10 +82,10 @@ func Page[T any](list []T, limit int, err error) (page []T, more bool, _ error) 
 }
 
 // Exec ends what a caller began: it is not broken off where the caller goes away or the process shuts down.
-func Exec(ctx context.Context, pool *pgxpool.Pool, what, sql string, args ...any) error {
+func Exec(ctx context.Context, to eventstore.Database, what, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
-	if _, err := pool.Exec(ctx, sql, args...); err != nil {
+	if _, err := to.Exec(ctx, sql, args...); err != nil {
 		return Failed(what, err)
 	}
 	return nil

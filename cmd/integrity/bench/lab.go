@@ -183,13 +183,13 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 	if err != nil {
 		return nil, nil, err
 	}
-	holders, err := cluster.At(l.url).Holders(ctx, cluster.CommitConns(l.installation.Shards), nil)
+	holders, err := cluster.At(l.url).Holders(ctx)
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
 	}
 	ledger, err := eventstore.Open(eventstore.Config{
-		Pool: pool, Holders: holders, Plans: l.plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
+		Pool: pool, Nodes: holders.Nodes(cluster.CommitConns(l.installation.Shards), (*cluster.Primary).CommitPool), Plans: l.plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
 		Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue, GroupWeight: weight,
 		QueueCapacity: eventstore.Places(l.installation.Shards),
 	})

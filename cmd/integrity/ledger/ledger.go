@@ -194,7 +194,7 @@ const (
 
 // DatabaseConns is how many connections to the database a process of the service opens.
 func DatabaseConns(shards int) int {
-	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + StreamConns + LogConns + ProofConns + wakeConns + probeConns + watchConns
+	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + StreamConns + LogConns + ProofConns + WakeConns + probeConns + watchConns
 }
 
 // ClientsFor is how many connections of clients an open-file limit leaves room for.
@@ -224,6 +224,6 @@ const (
 	LogConns    = 4 // that write the transparency tree
 	ProofConns  = 4 // that read it
 	probeConns  = 1 // that /readyz asks
-	wakeConns   = 2 // of eventstore.NotifyPool
+	WakeConns   = 2 // of eventstore.NotifyPool
 	watchConns  = 1 // of those who look at the metrics
 )

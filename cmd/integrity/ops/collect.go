@@ -28,9 +28,9 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Nodes     *cluster.Holders // whose pools commit groups; nil: the pool commit does
-	Replica   *query.Replica   // nil without a replica
-	Database  *pgxpool.Pool    // of its own, so that busy ones hide nothing
+	Nodes     *cluster.Nodes // whose pools commit groups; nil: the pool commit does
+	Replica   *query.Replica // nil without a replica
+	Database  *pgxpool.Pool  // of its own, so that busy ones hide nothing
 	Consumers []string
 	Failures  map[string]func() int64 // of pages, by consumer
 	// TransparencyLog says whether there is one.

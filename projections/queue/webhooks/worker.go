@@ -14,15 +14,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections/queue"
 )
 
 // Config configures a Worker.
 type Config struct {
-	Pool   *pgxpool.Pool // from cluster.QueuePool
+	Pool   eventstore.Database // from cluster.QueuePool
 	Shards int
 	Plans  domain.Plans
 	// SecretKey opens the secrets. Nil: nothing can be signed, so nothing is sent.
