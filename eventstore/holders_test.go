@@ -114,3 +114,61 @@ func moveShard(ctx context.Context, url string, shard domain.Shard) error {
 		WHERE p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)`, shard))
 	return err
 }
+
+// What is read of a shard is what its node has at that moment: the former node keeps a copy for a while after a move.
+func TestReadsFollowAMove(t *testing.T) {
+	pgtest.Citus(t)
+	l := ledgertest.New(t)
+	o := l.Organization(t, 0, domain.InternalPlan)
+	ctx := context.Background()
+	holders, err := cluster.At(l.URL).Holders(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(holders.Close)
+	db := eventstore.Route(l.Pool, holders.Nodes(1, (*cluster.Primary).ReadPool))
+	const highest = "SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2"
+	read := func(db eventstore.Database) (sequence int64) {
+		t.Helper()
+		if err := db.QueryRow(ctx, highest, o.ID.Shard(), o.ID).Scan(&sequence); err != nil {
+			t.Fatal(err)
+		}
+		return sequence
+	}
+	for move := range int32(3) {
+		read(db)
+		if move > 0 {
+			if err := moveShard(ctx, l.URL, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Must(t, l.Register(t, o, o.Declaration("d", move+1, "copy")))
+		if got, want := read(db), read(l.Pool); got != want {
+			t.Errorf("after %d moves the sequence is read as %d, not %d", move, got, want)
+		}
+	}
+
+	// The one connection of the node is given back whatever happens.
+	for _, sql := range []string{"SELECT 1/0 FROM shard_heads WHERE shard = $1", "SELECT nothing FROM shard_heads WHERE shard = $1", "SELECT FROM nothing WHERE $1 = 1"} {
+		if _, err := db.Exec(ctx, sql, domain.Shard(0)); err == nil {
+			t.Errorf("%s: no error", sql)
+		}
+		var n int
+		if err := db.QueryRow(ctx, sql, domain.Shard(0)).Scan(&n); err == nil {
+			t.Errorf("%s: no error", sql)
+		}
+		b := &pgx.Batch{}
+		b.Queue("BEGIN")
+		b.Queue(sql, domain.Shard(0))
+		b.Queue("COMMIT")
+		if err := db.SendBatch(ctx, b).Close(); err == nil {
+			t.Errorf("%s: no error", sql)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := db.Exec(ended, "SELECT FROM shard_heads WHERE shard = $1", domain.Shard(0)); err == nil {
+		t.Error("no error of a context that has ended")
+	}
+	read(db)
+}

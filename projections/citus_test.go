@@ -5,10 +5,9 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/clustertest"
 )
 
 var routed = map[string]string{
@@ -57,22 +56,5 @@ func TestInsertsSelectFromRelations(t *testing.T) { pgtest.Pushable(t, routed) }
 func TestStatementsAreAimed(t *testing.T) {
 	all := maps.Clone(routed)
 	maps.Copy(all, map[string]string{"count_minutes": CountMinutes, "clear_minutes": ClearMinutes, "return_minute": returnMinute, "links": loadLinks, "names": loadKeyNames})
-	pgtest.Aimed(t, all, func(tables, parts []string, b *pgx.Batch) { cluster.NewPiece(tables, parts).Aim(b) })
-}
-
-// A group that goes to the node of its shard is planned by PostgreSQL alone.
-func TestStatementsNameTheShardsTables(t *testing.T) {
-	pgtest.Citus(t)
-	ctx := context.Background()
-	holders, err := cluster.At(pgtest.New(t)).Holders(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer holders.Close()
-	conn, piece, err := holders.Nodes(1, (*cluster.Primary).CommitPool).Acquire(ctx, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	pgtest.Direct(t, conn, piece.Aim, routed)
+	clustertest.Aimed(t, all)
 }

@@ -234,7 +234,7 @@ const addressOf = `SELECT sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8')) 
 
 // CorrectAddresses makes the hashes of addresses what a rebuild would make them.
 func (s *Store) CorrectAddresses(ctx context.Context) error {
-	for shard := range s.Installation.Shards {
+	for shard := range domain.Shard(s.Installation.Shards) {
 		if err := statement.Exec(ctx, s.Pool, "correct the hashes of addresses", correctAddresses, shard); err != nil {
 			return err
 		}
@@ -410,7 +410,7 @@ const (
 
 // ForgetSessions deletes sessions, links and challenges whose time is over.
 func (s *Store) ForgetSessions(ctx context.Context, now time.Time) error {
-	for shard := range s.Installation.Shards {
+	for shard := range domain.Shard(s.Installation.Shards) {
 		for _, query := range []string{forgetSessions, forgetLinks, forgetChallenges} {
 			if err := statement.Exec(ctx, s.Pool, "forget sessions", query, shard, now); err != nil {
 				return err

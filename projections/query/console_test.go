@@ -187,7 +187,7 @@ func TestMemberships(t *testing.T) {
 	// A version that ran beside this one knew nothing of hashes.
 	correct := func(before string) {
 		t.Helper()
-		if _, err := l.Pool.Exec(ctx, "UPDATE members SET email_sha256 = "+before+" WHERE member_id = $1", add.Outcome.ID); err != nil {
+		if _, err := l.Pool.Exec(ctx, "UPDATE members SET email_sha256 = "+before+" WHERE shard = $1 AND member_id = $2", first.ID.Shard(), add.Outcome.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := store.CorrectAddresses(ctx); err != nil {

@@ -92,10 +92,10 @@ const forgetAnswers = `DELETE FROM idempotency_keys k
 // ForgetAnswers deletes expired answers, in steps that hold up no request.
 func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
 	const bite = 1000
-	for shard := range s.Installation.Shards {
+	for shard := range domain.Shard(s.Installation.Shards) {
 		for forgotten := int64(bite); forgotten == bite; {
 			biting, cancel := context.WithTimeout(ctx, statement.Timeout)
-			tag, err := s.Pool.Exec(biting, forgetAnswers, domain.Shard(shard), now.Add(-answerLife), now, bite)
+			tag, err := s.Pool.Exec(biting, forgetAnswers, shard, now.Add(-answerLife), now, bite)
 			cancel()
 			if err != nil {
 				return fmt.Errorf("forget answers of idempotent requests: %w", err)

@@ -1,26 +1,16 @@
 package query
 
 import (
-	"context"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
-	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/clustertest"
 	"integrityledger/projections"
 )
 
-// What readers ask most is the work of one node of Citus, as a group's statements are.
-func TestReadsAreRoutedToOneNode(t *testing.T) {
-	pgtest.Citus(t)
-	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	pgtest.Routed(t, pool, map[string]string{
-		"never": "SELECT position FROM shard_heads WHERE shard >= $1",
-
+// See the test of the same name in projections.
+func TestStatementsAreAimed(t *testing.T) {
+	clustertest.Aimed(t, map[string]string{
 		"history": auditRange + auditOrder, "registrations": auditOfRegistrations + auditOrder, "action": auditOfAction + auditOrderForward,
 		"target": auditAbout(auditOrder, "DESC"), "sequence_at": sequenceAt, "all_before": allBefore, "as_of": loadAsOf,
 		"records": listRecords(feedBackwards), "records_end": feedBackwards + lastRow, "document": findDocument,

@@ -50,8 +50,8 @@ func (s *Store) known(shard domain.Shard) bool { return int(shard) < s.Installat
 
 // allShards runs a query whose first argument is the shard on one shard after the other.
 func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
-	for shard := range s.Installation.Shards {
-		list, err := statement.All(ctx, s.Pool, what, scan, sql, append([]any{domain.Shard(shard)}, args...)...)
+	for shard := range domain.Shard(s.Installation.Shards) {
+		list, err := statement.All(ctx, s.Pool, what, scan, sql, append([]any{shard}, args...)...)
 		if err != nil {
 			return nil, err
 		}
