@@ -112,12 +112,12 @@ type service struct {
 	traces     *ops.Traces // nil: nothing is traced
 
 	commit, read, public, queue, wake *pgxpool.Pool
-	scans                             *pgxpool.Pool    // of questions that may read much
-	stream                            *pgxpool.Pool    // nil: nothing is forwarded
-	replica                           *pgxpool.Pool    // nil without a replica
-	watch                             *pgxpool.Pool    // of those who look at the metrics
-	holders                           *cluster.Holders // nil: the database is not distributed
-	nodes                             *cluster.Nodes   // to commit there
+	scans                             *pgxpool.Pool             // of questions that may read much
+	stream                            *pgxpool.Pool             // nil: nothing is forwarded
+	replica                           *pgxpool.Pool             // nil without a replica
+	watch                             *pgxpool.Pool             // of those who look at the metrics
+	holders                           *cluster.Holders          // nil: the database is not distributed
+	nodes                             map[string]*cluster.Nodes // connections to them, by use
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {

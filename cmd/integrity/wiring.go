@@ -104,10 +104,10 @@ func (s *service) openPools(ctx context.Context, _ string) (err error) {
 			return err
 		}
 	}
+	s.nodes = map[string]*cluster.Nodes{}
 	if s.holders, err = s.primary.Holders(ctx); err != nil {
 		return err
 	}
-	s.nodes = s.holders.Nodes(cluster.CommitConns(s.installed.Shards), s.traced((*cluster.Primary).CommitPool))
 	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.Now); err != nil {
 		return err
 	}
@@ -127,16 +127,22 @@ func (s *service) traced(open opener) opener {
 	}
 }
 
-// route is a pool, on Citus with as many connections to each node.
-func (s *service) route(pool *pgxpool.Pool, open opener) eventstore.Database {
-	return eventstore.Route(pool, s.holders.Nodes(int(pool.Config().MaxConns), s.traced(open)))
+// onNodes gives as many connections to each node of Citus as a pool has.
+func (s *service) onNodes(use string, pool *pgxpool.Pool, open opener) *cluster.Nodes {
+	nodes := s.holders.Nodes(int(pool.Config().MaxConns), s.traced(open))
+	s.nodes[use] = nodes
+	return nodes
+}
+
+func (s *service) route(use string, pool *pgxpool.Pool, open opener) eventstore.Database {
+	return eventstore.Route(pool, s.onNodes(use, pool, open))
 }
 
 // openStore opens what reads, and refuses a table of plans that lacks one in use.
 func (s *service) openStore(ctx context.Context, _ string) error {
 	reading := (*cluster.Primary).ReadPool
 	s.store = &query.Store{
-		Pool: s.route(s.read, reading), Public: s.route(s.public, reading), Scans: s.route(s.scans, reading), Installation: s.installed, Plans: s.plans,
+		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading), Scans: s.route("scans", s.scans, reading), Installation: s.installed, Plans: s.plans,
 	}
 	if err := s.openReplica(ctx); err != nil {
 		return err
@@ -157,8 +163,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 	if s.wake, err = s.primary.NotifyPool(ctx, ledger.WakeConns); err != nil {
 		return err
 	}
-	awaited := s.holders.Nodes(ledger.WakeConns, (*cluster.Primary).NotifyPool)
-	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.store.Pool, Nodes: awaited, Log: s.log}); err != nil {
+	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.store.Pool, Nodes: s.onNodes("wake", s.wake, (*cluster.Primary).NotifyPool), Log: s.log}); err != nil {
 		return err
 	}
 	if s.cfg.SMTPURL != "" {
@@ -168,7 +173,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 		s.linkMailer = handlers.NewLinkMailer(handlers.LinkMailer{Store: s.store, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log})
 	}
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
-	queued := s.route(s.queue, (*cluster.Primary).QueuePool)
+	queued := s.route("queue", s.queue, (*cluster.Primary).QueuePool)
 	if s.webhooks, err = webhooks.New(webhooks.Config{
 		Pool: queued, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.egress().Allows,
 		Do: do, Now: s.Now, Log: s.log, Observe: s.metrics.Delivery,
@@ -195,7 +200,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context, string) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Nodes: s.nodes, Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Pool: s.commit, Nodes: s.onNodes("commit", s.commit, (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err

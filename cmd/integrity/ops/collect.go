@@ -28,9 +28,9 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Nodes     *cluster.Nodes // whose pools commit groups; nil: the pool commit does
-	Replica   *query.Replica // nil without a replica
-	Database  *pgxpool.Pool  // of its own, so that busy ones hide nothing
+	Nodes     map[string]*cluster.Nodes // of Citus, by use
+	Replica   *query.Replica            // nil without a replica
+	Database  *pgxpool.Pool             // of its own, so that busy ones hide nothing
 	Consumers []string
 	Failures  map[string]func() int64 // of pages, by consumer
 	// TransparencyLog says whether there is one.
@@ -174,8 +174,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		send(stampFailures, float64(a.Failures()), a.Name())
 	}
 	pools := maps.Clone(c.Pools)
-	for node, pool := range c.Nodes.Pools() {
-		pools["commit at node "+strconv.Itoa(int(node))] = pool
+	for use, nodes := range c.Nodes {
+		for node, pool := range nodes.Pools() {
+			pools[use+" at node "+strconv.Itoa(int(node))] = pool
+		}
 	}
 	for name, pool := range pools {
 		stat := pool.Stat()
