@@ -19,7 +19,7 @@ import (
 func TestCitusCluster(t *testing.T) {
 	pgtest.Citus(t)
 	cluster := newCitusCluster(t)
-	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.URL(), "INTEGRITY_SHARDS=8"}
+	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.servers[1].URL("postgres"), "INTEGRITY_SHARDS=8"} // a worker's
 	must(t, env, "migrate", "--issuer", "ledger-of-the-drill")
 	must(t, env, "distribute")
 	twoPhase := func() int64 {

@@ -164,9 +164,11 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 			s.log.Info("stopped")
 		}()
 	}
-	url := cfg.DatabaseURL
+	var url string
 	if s.database != nil {
 		url = s.database.URL(postgres.Database)
+	} else if url, err = cluster.Coordinator(ctx, cfg.DatabaseURL, cfg.NodeURL); err != nil {
+		return err
 	}
 	// Ends before the server is shut down, so that requests which wait for the feed answer at once.
 	serving, stopWaiting := context.WithCancel(context.WithoutCancel(ctx))

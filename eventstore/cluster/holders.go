@@ -276,9 +276,13 @@ func (n *Nodes) pool(ctx context.Context, p *Piece) (*pgxpool.Pool, error) {
 // node is another server with the same database, for statements that name the parts of tables.
 func (p *Primary) node(host string, port uint16) *Primary {
 	if p.Nodes != "" {
-		return &Primary{url: strings.NewReplacer("{host}", host, "{port}", strconv.Itoa(int(port))).Replace(p.Nodes), direct: true}
+		return &Primary{url: nodeURL(p.Nodes, host, port), direct: true}
 	}
 	return &Primary{url: p.url, host: host, port: port, direct: true}
+}
+
+func nodeURL(template, host string, port uint16) string {
+	return strings.NewReplacer("{host}", host, "{port}", strconv.Itoa(int(port))).Replace(template)
 }
 
 // aim leads a configuration to the server of a node.

@@ -305,8 +305,8 @@ func (p *Primary) sessionBegin(role string, of session, s []settings) string {
 }
 
 // planByParameters lets Citus, where it is installed, see the shard when it plans a statement: it cannot route a
-// statement by a generic plan.
-const planByParameters = "SELECT set_config('plan_cache_mode', 'auto', false) FROM pg_extension WHERE extname = 'citus'"
+// statement by a generic plan. A question to all shards takes one connection of each node.
+const planByParameters = "SELECT set_config('plan_cache_mode', 'auto', false), set_config('citus.max_adaptive_executor_pool_size', '1', false) FROM pg_extension WHERE extname = 'citus'"
 
 // citusKey is where a connection's CustomData says that the database has the extension.
 const citusKey = "citus"

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	neturl "net/url"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -103,6 +105,44 @@ func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
 		}
 	}
 	return nil
+}
+
+// Coordinator is the URL of the coordinator where url leads to a worker of Citus, and url itself elsewhere. nodes is how the
+// nodes are reached (Primary.Nodes). What concerns all shards, and the schema, is the coordinator's.
+func Coordinator(ctx context.Context, url, nodes string) (string, error) {
+	conn, err := connectPlain(ctx, url)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	const there = "SELECT to_regclass('pg_dist_local_group') IS NOT NULL AND to_regclass('pg_dist_node') IS NOT NULL"
+	var citus bool
+	if err := conn.QueryRow(ctx, there).Scan(&citus); err != nil || !citus {
+		return url, err
+	}
+	const coordinator = `SELECT n.nodename, n.nodeport FROM pg_dist_node n, pg_dist_local_group l
+		WHERE l.groupid <> 0 AND n.groupid = 0 AND n.noderole = 'primary'`
+	var host string
+	var port int32
+	switch err := conn.QueryRow(ctx, coordinator).Scan(&host, &port); {
+	case errors.Is(err, pgx.ErrNoRows): // it is the coordinator, or knows none
+		return url, nil
+	case err != nil:
+		return "", fmt.Errorf("ask for the coordinator of the cluster: %w", err)
+	}
+	if nodes != "" {
+		return nodeURL(nodes, host, uint16(port)), nil
+	}
+	at, err := neturl.Parse(url)
+	if err != nil {
+		return "", fmt.Errorf("database URL: %w", err)
+	}
+	at.Host = ""
+	settings := at.Query() // where a host may also be a directory of sockets
+	settings.Set("host", host)
+	settings.Set("port", strconv.Itoa(int(port)))
+	at.RawQuery = settings.Encode()
+	return at.String(), nil
 }
 
 // connectPlain opens a connection that also a pooler which hands connections on would serve.

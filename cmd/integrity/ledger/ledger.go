@@ -68,7 +68,11 @@ func WithDatabase(ctx context.Context, a *cli.App, cfg config.Config, log *slog.
 	if _, err := cluster.Inspect(ctx, cfg.DatabaseURL); err != nil {
 		return err
 	}
-	return withSchema(ctx, cfg.DatabaseURL, migrate, do)
+	url, err := cluster.Coordinator(ctx, cfg.DatabaseURL, cfg.NodeURL)
+	if err != nil {
+		return err
+	}
+	return withSchema(ctx, url, migrate, do)
 }
 
 func withSchema(ctx context.Context, url string, migrate bool, do func(url string) error) error {

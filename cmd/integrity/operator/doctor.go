@@ -24,6 +24,7 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/mail"
 	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 )
 
@@ -265,6 +266,9 @@ func (d *doctor) database(ctx context.Context) {
 	}
 	looking, cancel := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer cancel()
+	if coordinator, err := cluster.Coordinator(looking, url, d.cfg.NodeURL); err == nil { // else lookInto says what is wrong
+		url = coordinator
+	}
 	d.lookInto(looking, url)
 }
 
