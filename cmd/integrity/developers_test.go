@@ -284,7 +284,7 @@ var before = map[string]func(w *terminal){
 	"verification/tokens.sh":       func(w *terminal) { w.until("?timestamps=true", `"timestamps":[{`) },
 	"webhooks/deliveries.sh":       (*terminal).accepts, // and all before it
 	"webhooks/rotate.sh":           (*terminal).judgeReceivers,
-	"webhooks/replay.sh":           (*terminal).accepts, // with the previous secret
+	"webhooks/rotated.sh":          (*terminal).accepts, // with the previous secret
 }
 
 // until waits until the evidence of the quick start has a part.
@@ -371,6 +371,9 @@ func (w *terminal) follow(samples []guideSample) {
 	last := ""
 	for _, s := range samples {
 		judge, otherwise := judged[s.name]
+		if wait := before[s.name]; wait != nil {
+			wait(w)
+		}
 		switch text := w.in.of(w.t, s); {
 		case s.name == "":
 			w.t.Errorf("a sample has no name: %s", text)
@@ -391,9 +394,6 @@ func (w *terminal) follow(samples []guideSample) {
 				w.t.Errorf("%s is not what was printed:\n%s", s.name, last)
 			}
 		case filepath.Ext(s.name) == ".sh":
-			if wait := before[s.name]; wait != nil {
-				wait(w)
-			}
 			// The port of the demo's pages may be taken here.
 			text = strings.Replace(text, " origin-demo ", " origin-demo --serve "+freeAddress(w.t)+" ", 1)
 			said := w.paste(text)

@@ -1,8 +1,8 @@
 import { readFile, rename, writeFile } from "node:fs/promises";
 
-// The copy of one company's feed, with its position, in feed.json.
+// The copy, in feed.json, with the position in the feed of each company.
 const { INTEGRITY_BASE_URL, INTEGRITY_API_KEY, INTEGRITY_COMPANY } = process.env;
-let copy = { events: {}, after: 0 };
+let copy = { events: {}, positions: {} };
 try {
   copy = JSON.parse(await readFile("feed.json", "utf8"));
 } catch (error) {
@@ -11,9 +11,9 @@ try {
 let more = true;
 while (more) {
   const query = new URLSearchParams({
-    companyReference: INTEGRITY_COMPANY, limit: 1000, after: copy.after,
+    companyReference: INTEGRITY_COMPANY, limit: 1000,
+    ...(copy.positions[INTEGRITY_COMPANY] ?? { after: 0 }),
   });
-  if ("epoch" in copy) query.set("epoch", copy.epoch);
   const response = await fetch(
     `${INTEGRITY_BASE_URL}/api/v1/integrity/changes?${query}`,
     {
@@ -25,10 +25,12 @@ while (more) {
     process.exit(1);
   });
   const { data, error, meta } = await response.json();
-  if (error) throw new Error(`${error.code}: ${error.detail}`);
+  if (error) {
+    console.error(response.status, error.code, error.detail);
+    process.exit(1);
+  }
   for (const event of data.events) copy.events[event.id] ??= event;
-  copy.after = data.nextCursor;
-  copy.epoch = meta.epoch;
+  copy.positions[INTEGRITY_COMPANY] = { after: data.nextCursor, epoch: meta.epoch };
   await writeFile("feed.new", JSON.stringify(copy));
   await rename("feed.new", "feed.json"); // events and position at once
   more = data.hasMore;
