@@ -1,8 +1,8 @@
 package eventstore
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -60,7 +60,7 @@ func (r *Router) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 	}
 	results := r.one(ctx, sql, args)
 	tag, err := results.Exec()
-	return tag, errors.Join(err, results.Close())
+	return tag, cmp.Or(err, results.Close())
 }
 
 func (r *Router) one(ctx context.Context, sql string, args []any) pgx.BatchResults {

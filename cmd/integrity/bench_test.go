@@ -103,20 +103,25 @@ func TestBench(t *testing.T) {
 	if registered == 0 || result.Verified < registered {
 		t.Errorf("%d registrations were counted, %d verified", registered, result.Verified)
 	}
-	missing := map[string]bool{}
+	missing := map[string]int{}
 	for _, target := range result.Targets {
 		if target.Value == nil {
-			missing[target.Note] = true
+			missing[target.Note]++
 		}
 	}
 	if len(result.Targets) != 27 || result.Flood == nil || len(result.Published) == 0 || len(result.HOT) != 4 {
 		t.Errorf("%d targets, flood %+v, %+v, %+v", len(result.Targets), result.Flood, result.Published, result.HOT)
 	}
 	for _, reason := range []string{"needs --growth", "left out by --quick"} {
-		if !missing[reason] {
+		if missing[reason] == 0 {
 			t.Errorf("no target is missing because %q", reason)
 		}
 		delete(missing, reason)
+	}
+	// On a busy machine nothing may be spent in a tenth of a second, by a clock that counts hundredths.
+	const unknown = "the processor time of the database is not known"
+	if missing[unknown] <= 2 {
+		delete(missing, unknown)
 	}
 	if len(missing) > 0 {
 		t.Errorf("targets are missing: %v", missing)
