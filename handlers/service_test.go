@@ -106,15 +106,16 @@ func (s *service) process(o options) {
 		}
 	})
 	ledger := s.Ledger.Ledger
+	routed := s.Routed(s.t)
 	warner := queue.NewRequestWarner(queue.RequestWarner{
-		Pool: s.Pool, Shards: s.Installation.Shards, Do: ledger.Do, Now: s.Now, Log: log,
+		Pool: routed, Shards: s.Installation.Shards, Do: ledger.Do, Now: s.Now, Log: log,
 	})
 	operating, err := os.ReadFile("../cmd/integrity/OPERATING.md")
 	check(s.t, err)
 	config := handlers.Config{
 		Ledger: ledger, Operating: operating,
 		Store: &query.Store{
-			Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans,
+			Pool: routed, Public: routed, Installation: s.Installation, Plans: o.plans,
 			RequestsReached: func(domain.Shard) { // at once, so that no test has to wait
 				if err := warner.Look(context.Background()); err != nil {
 					s.t.Errorf("warn of requests: %v", err)
