@@ -48,27 +48,61 @@ const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
 	ORDER BY c.relname <> 'shard_heads', 1`
 
 // Distribute distributes the tables of the ledger at url, the coordinator of a Citus cluster, by shard, so that all rows of
-// a shard are on one node, and makes reference tables of what every shard reads. It works as the role of url, leaves alone
-// what is done already, and changes nothing with dryRun. It is one transaction: until its end writers wait or are refused,
-// and a failure leaves everything as it was. A database without the extension is answered with ErrNoCitus.
+// a shard are on one node and each node has as many shards as the next, and makes reference tables of what every shard reads.
+// It works as the role of url, leaves alone what is done already, and changes nothing with dryRun. The ledger's own tables
+// change in one transaction: until its end writers wait or are refused, and a failure leaves them as they were. A database
+// without the extension is answered with ErrNoCitus.
 func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, err error) {
-	err = inTransaction(ctx, url, func(tx pgx.Tx) error {
-		if d, err = prepareDistribution(ctx, tx); err != nil {
-			return err
+	for _, part := range []func(context.Context, pgx.Tx, doer) error{prepare, balance, distribute} {
+		err := inTransaction(ctx, url, func(tx pgx.Tx) (err error) {
+			if d.Version, d.Nodes, err = askCluster(ctx, tx); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", distributeLock)); err != nil {
+				return err
+			}
+			return part(ctx, tx, func(step string, statements ...string) error {
+				d.Steps = append(d.Steps, step)
+				for _, s := range statements {
+					if dryRun {
+						break
+					}
+					if _, err := tx.Exec(ctx, s); err != nil {
+						return fmt.Errorf("distribute: %s: %w", step, err)
+					}
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return d, err
 		}
-		if err := distribute(ctx, tx, &d, dryRun); err != nil {
-			return fmt.Errorf("distribute: %w", err)
-		}
-		return nil
-	})
-	if err != nil || dryRun {
-		return d, err
+	}
+	if dryRun {
+		return d, nil
 	}
 	if err := checkService(ctx, url); err != nil {
 		return d, fmt.Errorf("the tables are distributed, but the nodes cannot be used yet; they connect to each other as the role integrity_service, "+
 			"so pg_hba.conf of each must let it in from the others, with what it needs in their .pgpass or in pg_dist_authinfo: %w", err)
 	}
 	return d, nil
+}
+
+// doer does a step by its statements, or only tells of it.
+type doer func(step string, statements ...string) error
+
+// prepare makes what has no rows of the ledger.
+func prepare(ctx context.Context, tx pgx.Tx, do doer) error {
+	if err := distributeRole(ctx, tx, do); err != nil {
+		return err
+	}
+	if err := distributeHold(ctx, tx, do); err != nil {
+		return err
+	}
+	if err := distributeCost(ctx, tx, do); err != nil {
+		return err
+	}
+	return place(ctx, tx, do)
 }
 
 // redistribute distributes the tables that a migration has added to a distributed ledger.
@@ -102,49 +136,77 @@ func askCitus(ctx context.Context, url, question string) (yes bool, err error) {
 	return yes, err
 }
 
-func prepareDistribution(ctx context.Context, tx pgx.Tx) (d Distribution, err error) {
-	if err = tx.QueryRow(ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'").Scan(&d.Version); errors.Is(err, pgx.ErrNoRows) {
-		return d, fmt.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a database of this name "+
+func askCluster(ctx context.Context, tx pgx.Tx) (version string, nodes int, err error) {
+	if err = tx.QueryRow(ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'").Scan(&version); errors.Is(err, pgx.ErrNoRows) {
+		return version, nodes, fmt.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a database of this name "+
 			"on each, and citus_set_coordinator_host and citus_add_node on the coordinator", ErrNoCitus)
 	}
 	var worker bool
 	if err == nil {
 		err = tx.QueryRow(ctx, isWorker+", (SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND shouldhaveshards)").
-			Scan(&worker, &d.Nodes)
+			Scan(&worker, &nodes)
 	}
 	switch {
 	case err != nil:
-		return d, fmt.Errorf("ask for the nodes of the cluster: %w", err)
+		return version, nodes, fmt.Errorf("ask for the nodes of the cluster: %w", err)
 	case worker:
-		return d, errWorker
-	case d.Nodes == 0:
-		return d, errors.New("the cluster has no node that holds shards: add one with citus_add_node on the coordinator")
+		return version, nodes, errWorker
+	case nodes == 0:
+		return version, nodes, errors.New("the cluster has no node that holds shards: add one with citus_add_node on the coordinator")
 	}
-	return d, nil
+	return version, nodes, nil
 }
 
-func distribute(ctx context.Context, tx pgx.Tx, d *Distribution, dryRun bool) error {
-	do := func(step string, statements ...string) error {
-		d.Steps = append(d.Steps, step)
-		for _, s := range statements {
-			if dryRun {
-				break
-			}
-			if _, err := tx.Exec(ctx, s); err != nil {
-				return fmt.Errorf("%s: %w", step, err)
-			}
-		}
-		return nil
-	}
-	if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", distributeLock)); err != nil {
+// ledgerShards is what a piece costs the node that holds it. Organizations are spread over the ledger's shards, of which the
+// hash of Citus puts three into one piece and none into another. Its rebalancer goes by this.
+const ledgerShards = `CREATE OR REPLACE FUNCTION public.ledger_shards(piece bigint) RETURNS real
+	LANGUAGE sql STABLE SET search_path = pg_catalog AS $$` + ledgerShardsBody + `$$`
+
+const ledgerShardsBody = `
+	SELECT count(*)::real FROM pg_dist_shard d, public.ledger l, generate_series(0, l.shards - 1) shard
+	WHERE d.shardid = piece AND worker_hash(shard) BETWEEN d.shardminvalue::int AND d.shardmaxvalue::int `
+
+// Uneven asks the coordinator of a distributed ledger how many pieces would have to move until each node has as many of the
+// ledger's shards as the next, and, as text, how many each has.
+const Uneven = `SELECT (SELECT count(*) FROM get_rebalance_table_shards_plan('public.shard_heads', rebalance_strategy => 'by_ledger_shards')),
+	(SELECT string_agg(format('%s:%s %s', nodename, nodeport, shards), ', ' ORDER BY nodename, nodeport) FROM (
+		SELECT n.nodename, n.nodeport, coalesce(sum(public.ledger_shards(s.shardid)), 0) AS shards FROM pg_dist_node n
+		LEFT JOIN (pg_dist_placement p JOIN pg_dist_shard s ON s.shardid = p.shardid AND s.logicalrelid = 'public.shard_heads'::regclass) USING (groupid)
+		WHERE n.noderole = 'primary' AND n.shouldhaveshards GROUP BY 1, 2) each)`
+
+// distributeCost makes Citus rebalance by that.
+func distributeCost(ctx context.Context, tx pgx.Tx, do doer) error {
+	if found, err := hasFunction(ctx, tx, "ledger_shards", ledgerShardsBody); err != nil || found {
 		return err
 	}
-	if err := distributeRole(ctx, tx, do); err != nil {
+	return do("rebalancing by the ledger's shards", ledgerShards,
+		`SELECT citus_add_rebalance_strategy('by_ledger_shards', 'public.ledger_shards', 'citus_node_capacity_1', 'citus_shard_allowed_on_node_true', 0, 0, 0)
+			WHERE NOT EXISTS (SELECT FROM pg_dist_rebalance_strategy WHERE name = 'by_ledger_shards')`,
+		"SELECT citus_set_default_rebalance_strategy('by_ledger_shards')")
+}
+
+// place cuts an empty table into pieces, where the ledger's own are not distributed yet: these are put beside it, and need not
+// move to be even.
+func place(ctx context.Context, tx pgx.Tx, do doer) error {
+	wanted, err := ask(ctx, tx, "to_regclass('public.placement') IS NULL AND NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)")
+	if err != nil || !wanted {
 		return err
 	}
-	if err := distributeHold(ctx, tx, do); err != nil {
-		return err
+	return do("pieces with as many shards on each node", "CREATE TABLE public.placement (shard integer PRIMARY KEY)",
+		`SELECT create_distributed_table('public.placement', 'shard', colocate_with => 'none',
+			shard_count => greatest(current_setting('citus.shard_count')::int, (SELECT max(shards) FROM ledger)))`)
+}
+
+// balance moves these pieces, which a transaction can do once they are committed.
+func balance(ctx context.Context, tx pgx.Tx, _ doer) error {
+	placed, err := ask(ctx, tx, "to_regclass('public.placement') IS NOT NULL")
+	if err == nil && placed {
+		_, err = tx.Exec(ctx, "SELECT rebalance_table_shards('public.placement', shard_transfer_mode => 'block_writes')")
 	}
+	return err
+}
+
+func distribute(ctx context.Context, tx pgx.Tx, do doer) error {
 	references, err := texts(ctx, tx, `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'public' AND c.relname = ANY($1) AND NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = c.oid)`, referenceTables)
 	if err != nil {
@@ -154,12 +216,10 @@ func distribute(ctx context.Context, tx pgx.Tx, d *Distribution, dryRun bool) er
 	if err != nil || len(references)+len(tables) == 0 {
 		return err
 	}
-	if !dryRun {
-		// Citus calls a trigger unsafe because it cannot know that this one, which guards the log, concerns each shard alone.
-		// Distributing many tables in one transaction works only one after the other.
-		if _, err := tx.Exec(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
-			return err
-		}
+	// Citus calls a trigger unsafe because it cannot know that this one, which guards the log, concerns each shard alone.
+	// Distributing many tables in one transaction works only one after the other.
+	if _, err := tx.Exec(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
+		return err
 	}
 	for _, t := range references {
 		if err := do("reference table "+t, fmt.Sprintf("SELECT create_reference_table('%s')", t), clearLocal(t)); err != nil {
@@ -169,10 +229,13 @@ func distribute(ctx context.Context, tx pgx.Tx, d *Distribution, dryRun bool) er
 	for _, t := range tables {
 		beside := "public.shard_heads"
 		if t == beside {
-			beside = "none"
+			beside = "public.placement"
 		}
 		statements := []string{fmt.Sprintf("SELECT create_distributed_table('%s', 'shard', colocate_with => '%s')", t, beside), clearLocal(t)}
-		if t == "public.events" { // its guard would refuse to be truncated
+		switch t {
+		case "public.shard_heads":
+			statements = append(statements, "DROP TABLE public.placement")
+		case "public.events": // its guard would refuse to be truncated
 			statements = []string{statements[0], "ALTER TABLE events DISABLE TRIGGER events_append_only", statements[1], "ALTER TABLE events ENABLE TRIGGER events_append_only"}
 		}
 		if err := do("distributed table "+t, statements...); err != nil {
@@ -204,9 +267,8 @@ const holdPieceBody = `
 	END `
 
 // distributeHold makes that function on every node.
-func distributeHold(ctx context.Context, tx pgx.Tx, do func(string, ...string) error) error {
-	var found bool
-	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_proc WHERE oid = to_regproc('public.hold_piece') AND prosrc = $1)", holdPieceBody).Scan(&found); err != nil || found {
+func distributeHold(ctx context.Context, tx pgx.Tx, do doer) error {
+	if found, err := hasFunction(ctx, tx, "hold_piece", holdPieceBody); err != nil || found {
 		return err
 	}
 	return do("function hold_piece", holdPiece, "REVOKE ALL ON FUNCTION public.hold_piece(bigint) FROM PUBLIC",
@@ -214,7 +276,7 @@ func distributeHold(ctx context.Context, tx pgx.Tx, do func(string, ...string) e
 }
 
 // distributeRole lets the nodes connect to each other as the role that serves.
-func distributeRole(ctx context.Context, tx pgx.Tx, do func(string, ...string) error) error {
+func distributeRole(ctx context.Context, tx pgx.Tx, do doer) error {
 	var login bool
 	var database string
 	if err := tx.QueryRow(ctx, "SELECT rolcanlogin, quote_ident(current_database()) FROM pg_roles WHERE rolname = 'integrity_service'").Scan(&login, &database); err != nil {
@@ -259,6 +321,15 @@ func inTransaction(ctx context.Context, url string, do func(pgx.Tx) error) error
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	return pgx.BeginFunc(ctx, conn, do)
+}
+
+func ask(ctx context.Context, tx pgx.Tx, condition string, args ...any) (yes bool, err error) {
+	err = tx.QueryRow(ctx, "SELECT "+condition, args...).Scan(&yes)
+	return yes, err
+}
+
+func hasFunction(ctx context.Context, tx pgx.Tx, name, body string) (bool, error) {
+	return ask(ctx, tx, "EXISTS (SELECT FROM pg_proc WHERE oid = to_regproc($1) AND prosrc = $2)", "public."+name, body)
 }
 
 func texts(ctx context.Context, tx pgx.Tx, query string, args ...any) ([]string, error) {

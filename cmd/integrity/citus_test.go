@@ -12,6 +12,7 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/migrations"
 )
 
 // TestCitusCluster serves a distributed ledger under load: a worker is lost and comes back, another one is added and takes
@@ -19,9 +20,20 @@ import (
 func TestCitusCluster(t *testing.T) {
 	pgtest.Citus(t)
 	cluster := newCitusCluster(t)
+	moves := func() int {
+		t.Helper()
+		n, err := pgtest.Ask[int](cluster.URL(), "SELECT moves FROM ("+migrations.Uneven+") u (moves, each)")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
 	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.servers[1].URL("postgres"), "INTEGRITY_SHARDS=8"} // a worker's
 	must(t, env, "migrate", "--issuer", "ledger-of-the-drill")
 	must(t, env, "distribute")
+	if n := moves(); n != 0 {
+		t.Errorf("distributed with %d moves left to make", n)
+	}
 	twoPhase := func() int64 {
 		t.Helper()
 		n, err := pgtest.Ask[int64](cluster.URL(), "SELECT count(*) FROM pg_dist_transaction")
@@ -69,6 +81,9 @@ func TestCitusCluster(t *testing.T) {
 	l.hold("after the worker's return")
 
 	cluster.Add(t)
+	if out := integrity(t, env, "doctor").out; moves() == 0 || !strings.Contains(out, "moves make it even") {
+		t.Errorf("a node without shards: %d moves, %s", moves(), out)
+	}
 	began, from := time.Now(), l.count.Load()
 	persist(t, cluster.URL(), "u", "LOGGED") // the others cannot be moved while they are written
 	conn, err := pgx.Connect(t.Context(), cluster.URL())
@@ -84,8 +99,8 @@ func TestCitusCluster(t *testing.T) {
 	t.Logf("rebalanced in %s, %.0f registrations a second meanwhile", took.Round(time.Millisecond), float64(l.count.Load()-from)/took.Seconds())
 	l.hold("on three workers")
 	const held = "SELECT count(DISTINCT groupid) FROM pg_dist_placement p JOIN pg_dist_shard s USING (shardid) WHERE s.logicalrelid = 'public.events'::regclass"
-	if n, err := pgtest.Ask[int](cluster.URL(), held); err != nil || n != 3 {
-		t.Errorf("the log stands on %d nodes: %v", n, err)
+	if n, err := pgtest.Ask[int](cluster.URL(), held); err != nil || n != 3 || moves() != 0 {
+		t.Errorf("the log stands on %d nodes, %d moves are left: %v", n, moves(), err)
 	}
 
 	if out := must(t, append(env, "INTEGRITY_SHARDS=16"), "migrate"); !strings.Contains(out, "16 shards") {

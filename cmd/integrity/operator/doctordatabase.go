@@ -340,8 +340,10 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	default:
 		d.ok(check, "every shard's head agrees with its log; integrity rebuild --check compares everything else")
 	}
-	if err := d.heads(ctx, conn); err != nil {
-		return err
+	for _, look := range []func(context.Context, *pgx.Conn) error{d.heads, d.placement} {
+		if err := look(ctx, conn); err != nil {
+			return err
+		}
 	}
 	d.transparency(ctx, pool, issuer)
 	var changeable, disabled bool
@@ -353,6 +355,22 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	d.every(check,
 		verdict{changeable, StateFail, "the role integrity_service may change events", "REVOKE UPDATE, DELETE, TRUNCATE ON events FROM integrity_service"},
 		verdict{disabled, StateFail, "the trigger that keeps events from being changed is missing or disabled", "ALTER TABLE events ENABLE TRIGGER ALL, and integrity rebuild --check"})
+	return nil
+}
+
+// placement asks whether the nodes of a Citus cluster have as much to do as each other.
+func (d *doctor) placement(ctx context.Context, conn *pgx.Conn) error {
+	var distributed bool
+	if err := conn.QueryRow(ctx, "SELECT to_regproc('public.ledger_shards') IS NOT NULL").Scan(&distributed); err != nil || !distributed {
+		return err
+	}
+	var moves int
+	var found string
+	if err := conn.QueryRow(ctx, migrations.Uneven).Scan(&moves, &found); err != nil {
+		return fmt.Errorf("ask for the nodes of the shards: %w", err)
+	}
+	d.first("nodes", "shards by node: "+found,
+		verdict{moves > 0, stateWarn, fmt.Sprintf("shards by node: %s; %d moves make it even", found, moves), "SELECT rebalance_table_shards(), as OPERATING says of Citus"})
 	return nil
 }
 
