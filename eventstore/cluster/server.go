@@ -52,59 +52,147 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 	if process == conn.PgConn().PID() {
 		return s, nil // nothing is in between: a pooler gives its clients numbers of its own
 	}
-	return s, keepsSessions(ctx, url, conn)
+	if err := conn.Close(ctx); err != nil {
+		return s, fmt.Errorf("close a session: %w", err)
+	}
+	return s, keepsSessions(ctx, url)
 }
 
-// sessionPatience is how long a pooler may take to give a second connection, and to end a session whose client has
-// gone.
-const sessionPatience = 10 * time.Second
+const (
+	// sessionPatience is how long a pooler may take to give a second connection, and to end a session whose client has
+	// gone.
+	sessionPatience = 10 * time.Second
+	// sessionLooks is how often connections may be lost while a pooler is examined.
+	sessionLooks = 3
+)
 
-// keepsSessions takes a lock that belongs to conn's session. It must be held while conn is open and does nothing, must
-// be gone once conn is closed, and no other client may meet the process that holds it. A pooler that hands connections
-// on fails this whichever of them it picks.
-func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
+// errUnsure: what was seen is no proof against a pooler, because a lost connection looks like it.
+var errUnsure = errors.New("connections were lost while the connection pooler in front of PostgreSQL was examined, or lead to different servers: try again")
+
+// keepsSessions accuses a pooler only of what no lost connection explains. Otherwise it looks again, and in the end returns
+// what went wrong.
+func keepsSessions(ctx context.Context, url string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
 	defer cancel()
+	for range sessionLooks {
+		if err = lookAtSessions(ctx, url); err == nil || errors.Is(err, ErrSharedSessions) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// sight is what a client of a pooler sees of the process whose session has taken a lock. A process that ended took the lock
+// along, and another server has neither.
+type sight struct {
+	lives bool
+	met   bool // it is the process that answers
+	held  bool // it has the lock
+}
+
+// owner is what the client sees that took the lock and is still there: its process must stay its own and lose nothing.
+func (s sight) owner() error {
+	switch {
+	case !s.lives:
+		return errUnsure
+	case !s.met || !s.held:
+		return ErrSharedSessions
+	}
+	return nil
+}
+
+// heir is what another client sees once the owner has gone.
+func (s sight) heir() error {
+	switch {
+	case s.met && s.held: // the session came with what the owner has left in it
+		return ErrSharedSessions
+	case s.met:
+		return errUnsure
+	}
+	return nil
+}
+
+// lookAtSessions takes a lock that belongs to the session of a client, the owner. It must be held while the owner is
+// connected and does nothing, must be gone once the owner is, and no other client may meet the process that holds it. A
+// pooler that hands connections on fails this whichever of them it picks.
+func lookAtSessions(ctx context.Context, url string) error {
+	owner, err := connectPlain(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer owner.Close(context.WithoutCancel(ctx))
 	const class = 0x73657373 // of this lock alone; its other half is the holder's process
+	const take = `SELECT pid, extract(epoch FROM backend_start)::text FROM pg_stat_activity, pg_try_advisory_lock($1, pg_backend_pid())
+		WHERE pid = pg_backend_pid()`
 	var holder int
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid() FROM pg_try_advisory_lock($1, pg_backend_pid())", class).Scan(&holder); err != nil {
+	var since string // with its number it is the name of a process, which no other server has
+	if err := owner.QueryRow(ctx, take, class).Scan(&holder, &since); err != nil {
 		return fmt.Errorf("ask the connection pooler for a session: %w", err)
 	}
-	const question = `SELECT pg_backend_pid() = $1, EXISTS (SELECT FROM pg_locks
-		WHERE locktype = 'advisory' AND pid = $1 AND classid::bigint = $2 AND objid::bigint = $1 AND objsubid = 2)`
-	look := func(from *pgx.Conn) (met, held bool, err error) {
-		err = from.QueryRow(ctx, question, holder, class).Scan(&met, &held)
-		switch {
-		case errors.Is(err, context.DeadlineExceeded) && from != conn:
-			err = fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size: %w", sessionPatience, err)
-		case err != nil:
-			err = fmt.Errorf("ask the connection pooler for a session: %w", err)
+	look := func(ctx context.Context, from *pgx.Conn) (s sight, err error) {
+		const question = `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $3),
+			pg_backend_pid() = $1, EXISTS (SELECT FROM pg_locks
+			WHERE locktype = 'advisory' AND pid = $1 AND classid::bigint = $2 AND objid::bigint = $1 AND objsubid = 2)`
+		if err := from.QueryRow(ctx, question, holder, class, since).Scan(&s.lives, &s.met, &s.held); err != nil {
+			return s, fmt.Errorf("ask the connection pooler for a session: %w", err)
 		}
-		return met, held, err
+		return s, nil
 	}
 	// A pooler that resets a connection after each transaction does so after it has answered, and before it gives the
-	// connection to anybody: the process that this session meets now has lost the lock by then.
-	met, held, err := look(conn)
-	if err != nil || !met || !held {
-		return cmp.Or(err, ErrSharedSessions)
+	// connection to anybody: the process that the owner meets now has lost the lock by then.
+	own, err := look(ctx, owner)
+	if err = cmp.Or(err, own.owner()); err != nil {
+		return err
 	}
 	other, err := connectPlain(ctx, url)
 	if err != nil {
 		return err
 	}
 	defer other.Close(context.WithoutCancel(ctx))
-	if met, held, err = look(other); err != nil || met || !held {
-		return cmp.Or(err, ErrSharedSessions)
+	seen, err := look(ctx, other)
+	waited := errors.Is(err, context.DeadlineExceeded)
+	if err != nil && !waited {
+		return err
 	}
-	if err := conn.Close(ctx); err != nil {
+	// A pooler may give the session of an owner that was cut off to anybody. One that is still there was not.
+	still, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	own, lost := look(still, owner)
+	lost = cmp.Or(lost, own.owner())
+	switch {
+	case waited && lost == nil:
+		return fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size: %w", sessionPatience, err)
+	case waited || lost != nil:
+		return cmp.Or(err, lost)
+	case seen.met:
+		return ErrSharedSessions
+	case !seen.held:
+		return errUnsure
+	}
+	if err := owner.Close(ctx); err != nil {
 		return fmt.Errorf("close a session: %w", err)
 	}
-	for deadline := time.Now().Add(sessionPatience / 2); held; time.Sleep(20 * time.Millisecond) {
-		if met, held, err = look(other); err != nil || met || held && time.Now().After(deadline) {
-			return cmp.Or(err, ErrSharedSessions)
+	for deadline := time.Now().Add(sessionPatience / 2); seen.held && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		seen, err = look(ctx, other)
+		if err = cmp.Or(err, seen.heir()); err != nil {
+			return err
 		}
 	}
-	return nil
+	if !seen.held {
+		return nil
+	}
+	// Either nobody resets the session, and then the next client gets it as it is, or the way to its process is stuck.
+	next, err := connectPlain(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer next.Close(context.WithoutCancel(ctx))
+	seen, err = look(ctx, next)
+	if err = cmp.Or(err, seen.heir()); err == nil && seen.held {
+		err = fmt.Errorf("a session keeps its lock for %s after its client has gone: the connection pooler must reset it (server_reset_query = DISCARD ALL), "+
+			"and must reach the server", sessionPatience/2)
+	}
+	return err
 }
 
 // Coordinator is the URL of the coordinator where url leads to a worker of Citus, and url itself elsewhere. nodes is how the

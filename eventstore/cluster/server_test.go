@@ -4,14 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	neturl "net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/cmd/postgres"
 	"integrityledger/cmd/postgres/pgtest"
 )
 
@@ -51,6 +59,149 @@ func TestInspect(t *testing.T) {
 	if _, err := Inspect(short, pgtest.NewPooler(t, url, "pool_mode = session", "default_pool_size = 1")); errors.Is(err, ErrSharedSessions) || err == nil || !strings.Contains(err.Error(), "raise its pool size") {
 		t.Errorf("a pool of one: %v", err)
 	}
+}
+
+// TestInspectInBadWeather: what a lost connection looks like is no proof against a pooler. Each thing happens when the
+// second of the clients that look for the lock arrives.
+func TestInspectInBadWeather(t *testing.T) {
+	ctx := context.Background()
+	url := pgtest.New(t)
+	other := pgtest.StartMortal(t, pgtest.ClusterDir(t), nil).URL(postgres.Database)
+	pgtest.Exec(t, other, "CREATE DATABASE "+strings.TrimPrefix(parse(t, url).Path, "/"))
+	elsewhere := pgtest.NewPooler(t, other, "pool_mode = session")
+	const holder = "(SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = x'73657373'::int)"
+	end := func(t *testing.T, cut func() error) {
+		if err := cut(); err != nil {
+			t.Error(err)
+		}
+		pgtest.Eventually(t, "the session has ended", func() (bool, error) { return pgtest.Ask[bool](url, "SELECT NOT EXISTS "+holder) })
+	}
+	for name, happens := range map[string]func(t *testing.T, p *pgtest.Proxy){
+		"the owner's link is cut": func(t *testing.T, p *pgtest.Proxy) {
+			end(t, func() error { p.Cut(); return nil })
+		},
+		"the owner's process ends": func(t *testing.T, _ *pgtest.Proxy) {
+			end(t, func() error { _, err := pgtest.Ask[bool](url, "SELECT pg_terminate_backend("+holder+")"); return err })
+		},
+		"the owner's process hangs":         func(t *testing.T, _ *pgtest.Proxy) { freeze(t, url, "SELECT "+holder) },
+		"the next is led to another server": func(_ *testing.T, p *pgtest.Proxy) { p.Set(pgtest.Weather{Away: true}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := pgtest.NewProxy(t, pgtest.NewPooler(t, url, "pool_mode = session"))
+			happened := false
+			front := announce(t, proxy.URL, func(client int) {
+				if client == 3 { // the first asks for the version
+					happened = true
+					happens(t, proxy)
+				}
+			})
+			if s, err := Inspect(ctx, both(t, front, elsewhere)); err != nil || s.Major < OldestPostgreSQL || !happened {
+				t.Errorf("%+v, %v, happened: %t", s, err, happened)
+			}
+		})
+	}
+	proxy := pgtest.NewProxy(t, pgtest.NewPooler(t, url, "pool_mode = session"))
+	front := announce(t, proxy.URL, func(client int) { proxy.Set(pgtest.Weather{Hole: client == 3}) })
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if _, err := Inspect(short, front); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrSharedSessions) || strings.Contains(err.Error(), "pool size") {
+		t.Errorf("a network that passes nothing on: %v", err)
+	}
+}
+
+// TestSights: a pooler that has replaced a broken session hands nothing on, nor does one that resets.
+func TestSights(t *testing.T) {
+	for s, want := range map[sight]struct{ owner, heir error }{
+		{lives: true, met: true, held: true}: {nil, ErrSharedSessions},
+		{lives: true, met: true}:             {ErrSharedSessions, errUnsure},
+		{lives: true, held: true}:            {ErrSharedSessions, nil},
+		{lives: true}:                        {ErrSharedSessions, nil},
+		{}:                                   {errUnsure, nil},
+	} {
+		if owner, heir := s.owner(), s.heir(); !errors.Is(owner, want.owner) || !errors.Is(heir, want.heir) {
+			t.Errorf("%+v: %v, %v", s, owner, heir)
+		}
+	}
+}
+
+// both is the URL of two servers that are tried in turn.
+func both(t *testing.T, first, second string) string {
+	t.Helper()
+	a, b := parse(t, first), parse(t, second).Query()
+	query := a.Query()
+	query.Set("host", query.Get("host")+","+b.Get("host"))
+	query.Set("port", query.Get("port")+","+b.Get("port"))
+	a.RawQuery = query.Encode()
+	return a.String()
+}
+
+func parse(t *testing.T, url string) *neturl.URL {
+	t.Helper()
+	parsed, err := neturl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+// announce listens in front of url until the test ends, and says which client arrives before anything is passed on for it.
+func announce(t *testing.T, url string, arrived func(client int)) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "front") // short: a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	at := parse(t, url)
+	query := at.Query()
+	socket := ".s.PGSQL." + query.Get("port")
+	target := filepath.Join(query.Get("host"), socket)
+	listener, err := net.Listen("unix", filepath.Join(dir, socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for n := 1; ; n++ {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			arrived(n)
+			serving.Go(func() {
+				defer client.Close()
+				server, err := net.Dial("unix", target)
+				if err != nil {
+					return
+				}
+				defer server.Close()
+				serving.Go(func() {
+					_, _ = io.Copy(server, client)
+					_ = server.Close()
+				})
+				_, _ = io.Copy(client, server)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		serving.Wait()
+	})
+	query.Set("host", dir)
+	at.RawQuery = query.Encode()
+	return at.String()
+}
+
+// freeze stops the process that query names until the test ends.
+func freeze(t *testing.T, url, query string) {
+	pid, err := pgtest.Ask[int](url, query)
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
 }
 
 // leaveIdle makes a pooler open so many connections to the server, and leaves them to it.
