@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -31,7 +31,8 @@ func (w *terminal) alone(reference string) {
 	w.in.access.CompanyReference = reference
 }
 
-// receiver ends the receiver that was there, starts another in its place, and sends it an event.
+// receiver ends the receiver that was there, starts another in its place, waits until it says where it listens, as the
+// page says, and sends it an event.
 func (w *terminal) receiver(text string) {
 	w.t.Helper()
 	for _, other := range w.others {
@@ -39,7 +40,14 @@ func (w *terminal) receiver(text string) {
 		_ = other.Wait()
 	}
 	w.others = nil
-	_, w.receives = w.begin(text)
+	lines, errs := w.begin("exec 2>&1\n" + text)
+	for said := ""; !strings.Contains(said, "listening on 127.0.0.1:"+w.in.port+"\n"); {
+		line, err := lines.ReadString('\n')
+		if said += line; err != nil {
+			w.t.Fatalf("%s ended and did not say where it listens: %s%s", text, said, errs)
+		}
+	}
+	go io.Copy(io.Discard, lines) //nolint:errcheck // it is read so that nobody waits
 	w.accepts()
 }
 
@@ -47,19 +55,12 @@ func (w *terminal) receiver(text string) {
 // those are counted for the organization, to which all readers belong.
 func (w *terminal) accepts() {
 	w.t.Helper()
-	eventually(w.t, "the receiver listens", func() error {
-		connection, err := net.Dial("tcp", "127.0.0.1:"+w.in.port)
-		if err == nil {
-			err = connection.Close()
-		}
-		return err
-	})
 	heard := w.registered()
 	w.register()
 	eventually(w.t, "everything is delivered", func() error {
 		for _, d := range w.deliveries() {
 			if d.Attempts > 1 {
-				w.t.Fatalf("the receiver refused at first: %+v\n%s", d, w.receives)
+				w.t.Fatalf("the receiver refused at first: %+v", d)
 			}
 			if d.Status != "delivered" {
 				return fmt.Errorf("%+v", d)
@@ -113,4 +114,25 @@ for (const file of ["signature", "standard", "svix", "stripe"]) {
 }
 `)
 	w.paste("node judge.mjs")
+}
+
+// interrupted ends an origin system midway, as the page says, and pastes the command again: it goes on where it was.
+func (w *terminal) interrupted(text string) string {
+	w.t.Helper()
+	lines, errs := w.begin("exec " + text)
+	for emitted := 0; emitted < 3; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			w.t.Fatalf("%s ended: %s%s", text, line, errs)
+		}
+		emitted += strings.Count(line, "  delivered ")
+	}
+	demo := w.others[len(w.others)-1]
+	w.others = w.others[:len(w.others)-1]
+	_ = syscall.Kill(-demo.Process.Pid, syscall.SIGINT)
+	_, _ = io.Copy(io.Discard, lines)
+	if err := demo.Wait(); err == nil || !strings.Contains(errs.String(), "interrupted; the same command goes on where it was") {
+		w.t.Errorf("interrupted, it ends with %v: %s", err, errs)
+	}
+	return w.paste(strings.Replace(text, "--interval 1s", "", 1))
 }

@@ -6,6 +6,7 @@ import (
 	"path"
 	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 
 	"integrityledger/domain/evidence"
@@ -178,5 +179,27 @@ func TestDeveloperPagesAreWhole(t *testing.T) {
 				t.Errorf("the page %q has no title in %s", name, language)
 			}
 		}
+	}
+}
+
+// Samples ask the service that INTEGRITY_BASE_URL names, which need not be the one whose pages a reader has before them.
+// One sets that variable, and one is an answer, which is not pasted.
+func TestSamplesAskTheServiceThatTheReaderNames(t *testing.T) {
+	site, err := New(Config{BaseURL: "https://integrity.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := site.loadGuides()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for name, text := range g.samples {
+		if strings.Contains(text, "{base}") {
+			named[name] = true
+		}
+	}
+	if want := map[string]bool{"start/environment.sh": true, "errors/error.json": true}; !reflect.DeepEqual(named, want) {
+		t.Errorf("these samples have the address of the page: %v, want %v", named, want)
 	}
 }

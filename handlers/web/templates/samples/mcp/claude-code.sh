@@ -1,3 +1,3 @@
 claude mcp add --transport http --scope user \
   --header "Authorization: Bearer $INTEGRITY_API_KEY" \
-  integrity {base}/api/v1/integrity/mcp
+  integrity "$INTEGRITY_BASE_URL/api/v1/integrity/mcp"

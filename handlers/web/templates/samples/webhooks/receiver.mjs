@@ -26,4 +26,6 @@ createServer(async (request, response) => {
     status = 401;
   }
   response.writeHead(status).end();
-}).listen(process.argv[3] ?? 8090, "127.0.0.1", () => console.log("listening"));
+}).listen(process.argv[3] ?? 8090, "127.0.0.1", function () {
+  console.log(`listening on 127.0.0.1:${this.address().port}`);
+});
