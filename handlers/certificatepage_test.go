@@ -35,9 +35,9 @@ func TestCertificatesInTheBrowser(t *testing.T) {
 	ids := w.certificates()
 	for prefix, table := range map[string][]shows{
 		"": {
-			{"valid", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo", []string{"Ningún archivo comparado", "Válido: ni reemplazado ni revocado"}},
+			{"valid", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo", []string{"Ningún archivo comparado", "Válido: ni sustituido ni revocado"}},
 			{"valid", "valid", "MATCH_CURRENT", "Su archivo coincide con un certificado válido", "ni que existiera en un momento acreditado", []string{"Es exactamente el archivo certificado", "Válida: este servicio firmó el certificado", "Válido: ni", "Emitido"}},
-			{"replaced", "replaced", "MATCH_HISTORICAL", "Su archivo coincide, pero su certificado fue reemplazado", "Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Reemplazado por"}},
+			{"replaced", "replaced", "MATCH_HISTORICAL", "Su archivo coincide, pero su certificado fue sustituido", "Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Sustituido por"}},
 			{"valid", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien lo haya manipulado", []string{"No es el archivo certificado", "Válida", "Válido", "otra versión legítima"}},
 			{"revoked", "another", "HASH_MISMATCH", "Su archivo no es el de este certificado", "Que alguien lo haya manipulado", []string{"Revocado"}},
 			{"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero su certificado fue revocado", "los motivos no se publican", []string{"Es exactamente", "Válida", "Revocado por la organización"}},

@@ -5,32 +5,19 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/web"
 	"integrityledger/schemas"
 )
 
-// clientOperations are the operations of the clients by those of the contract, as JavaScript writes them. Empty: the
-// clients have none, as nobody needs it for emission or verification, or a program of its own does it.
-var clientOperations = map[string]string{
-	"registerRecord": "register", "registerBatch": "registerBatch", "searchRecords": "recordsPage", "getRecord": "record", "getEvidence": "evidence",
-	"revokeRecord": "revoke", "lookupRecord": "lookup", "listChanges": "changesPage", "getUsage": "usage", "listUsageEntries": "usageEntriesPage",
-	"reserve": "reserve", "listReservations": "reservationsPage", "releaseReservation": "releaseReservation",
-	"listCompanies": "companiesPage", "createCompany": "createCompany", "updateCompany": "setCompanyStatus", "listAccess": "companyAccessPage",
-	"setAccess": "grantKey", "listWebhookAccess": "companyWebhooksPage", "setWebhookAccess": "grantWebhook",
-	"listWebhooks": "webhooks", "createWebhook": "createWebhook", "getWebhook": "webhook", "updateWebhook": "updateWebhook", "deleteWebhook": "deleteWebhook",
-	"rotateWebhookSecret": "rotateWebhookSecret", "testWebhook": "testWebhook", "replayWebhook": "replayWebhook", "listDeliveries": "deliveriesPage",
-	"redeliver": "redeliver", "comparePublicly": "compare", "getReceipt": "receipt", "getLogCheckpoint": "logCheckpoint", "getLogTile": "logTile",
-	"getPartialLogTile": "logTile", "listLogTimestamps": "logTimestampsPage",
-	"getOrganization": "organization", "listKeys": "apiKeysPage", "createKey": "createApiKey", "getKey": "apiKey", "updateKey": "updateApiKey",
-	"revokeKey": "revokeApiKey", "rotateKey": "rotateApiKey", "listMembers": "membersPage", "inviteMember": "inviteMember", "updateMember": "updateMember",
-	"endMember": "endMember", "verifyCertificate": "verifyHash",
-
-	"getInclusion": "", // evidence holds it
-	// Documents and pages, keys that are pinned, and what operators and agents ask.
-	"getContract": "", "getSchema": "", "getDownload": "", "getTrustedKeys": "", "getLimits": "", "getErrorPage": "", "getHealth": "", "getReadiness": "", "callIntegrityMcp": "",
+// noClient are operations that the clients have not, as nobody needs them for emission or verification, or a program of
+// its own does them: what evidence holds, documents and pages, keys that are pinned, and what operators and agents ask.
+var noClient = []string{
+	"getInclusion", "getContract", "getSchema", "getDownload", "getTrustedKeys", "getLimits", "getErrorPage", "getHealth", "getReadiness", "callIntegrityMcp",
 }
 
 // Every operation of the integrity contract, and what the clients have of the other, is in the clients for Go, JavaScript
@@ -43,7 +30,6 @@ func TestClientOperations(t *testing.T) {
 	}
 	python, javaScript, types := read("developers/python/integrity_client.py"), read("developers/javascript/client.js"), read("developers/javascript/client.d.ts")
 	inGo := reflect.TypeFor[*client.Client]()
-	snake := regexp.MustCompile("[A-Z]")
 	defined := func(language, source, pattern, name string) {
 		if !regexp.MustCompile("(?m)" + strings.ReplaceAll(pattern, "NAME", name)).MatchString(source) {
 			t.Errorf("the %s client has no %s", language, name)
@@ -64,8 +50,9 @@ func TestClientOperations(t *testing.T) {
 					continue
 				}
 				documented[o.OperationID] = true
-				name, known := clientOperations[o.OperationID]
-				if !known && (file == schemas.OpenAPIFile || strings.HasPrefix(path, "/api/v1/organization")) {
+				made, known := web.ClientOperations()[o.OperationID]
+				name := made.JavaScript
+				if !known && !slices.Contains(noClient, o.OperationID) && (file == schemas.OpenAPIFile || strings.HasPrefix(path, "/api/v1/organization")) {
 					t.Errorf("%s is an operation of the contract: say which method of the clients it is", o.OperationID)
 				}
 				if name == "" {
@@ -78,19 +65,51 @@ func TestClientOperations(t *testing.T) {
 				for _, name := range walked {
 					defined("JavaScript", javaScript, `^  (async )?\*?NAME\(`, name)
 					defined("TypeScript", types, `^  NAME\(`, name)
-					defined("Python", python, `^    async def NAME\($|^    async def NAME\(self`, strings.ToLower(snake.ReplaceAllString(name, "_$0")))
+					defined("Python", python, `^    async def NAME\($|^    async def NAME\(self`, web.ClientOperation{JavaScript: name}.Python())
 				}
-				exported := strings.TrimSuffix(name, "Page")
-				exported = strings.ReplaceAll(strings.ToUpper(exported[:1])+exported[1:], "Api", "API")
-				if _, ok := inGo.MethodByName(exported); !ok {
-					t.Errorf("the Go client has no %s", exported)
+				if _, ok := inGo.MethodByName(made.Go()); !ok {
+					t.Errorf("the Go client has no %s", made.Go())
 				}
 			}
 		}
 	}
-	for operation := range clientOperations {
+	for operation := range web.ClientOperations() {
 		if !documented[operation] {
 			t.Errorf("%s is no operation of the contract", operation)
+		}
+	}
+}
+
+// The page of downloads shows every operation of the clients, in both languages, and the page of errors every member of one.
+func TestPagesListOperationsAndMembersOfErrors(t *testing.T) {
+	s := open(t, options{})
+	document, err := published()
+	check(t, err)
+	for _, prefix := range []string{"", "/en"} {
+		text := string(s.page(prefix + "/developers/downloads").body)
+		rows := regexp.MustCompile(`<tr><th scope="row"><a href="[^"]*#(\w+)">.*</tr>`).FindAllStringSubmatch(text, -1)
+		shown := map[string]string{}
+		for _, row := range rows {
+			shown[row[1]] = row[0]
+		}
+		for id, o := range web.ClientOperations() {
+			want := []string{o.Python(), o.JavaScript, o.Go()}
+			for _, name := range append(want, o.Commands...) {
+				if !strings.Contains(shown[id], "<code>"+name+"</code>") {
+					t.Errorf("%s/developers/downloads does not show %s of %s: %s", prefix, name, id, shown[id])
+				}
+			}
+			delete(shown, id)
+		}
+		if len(shown) != 0 {
+			t.Errorf("%s/developers/downloads shows %v, which no client has", prefix, shown)
+		}
+		text = string(s.page(prefix + "/developers/errors").body)
+		members := document.document.Components.Schemas["ApiError"].Value.Properties
+		for name := range members {
+			if strings.Count(text, "<dt><code>"+name+"</code></dt>") != 1 {
+				t.Errorf("%s/developers/errors does not explain the member %s once", prefix, name)
+			}
 		}
 	}
 }

@@ -567,37 +567,3 @@ console.log(readFileSync("headers", "utf8").split("\n").slice(0, -1).map((h) => 
 		t.Errorf("in JavaScript %s, want %s", got, want)
 	}
 }
-
-// tryReadme pastes what README gives newcomers to try, with the key that the demo has printed.
-func tryReadme(w *terminal, dataDir string) {
-	t := w.t
-	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, found := strings.Cut(string(text), "\n## Three things to try\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(section, -1)
-	if !found || len(blocks) != 4 || !strings.HasPrefix(blocks[0][1], "export INTEGRITY_API_KEY=") {
-		t.Fatalf("README.md has other things to try: %q", blocks)
-	}
-	for from, to := range map[string]string{os.Getenv(binaryVariable): "bin/integrity", filepath.Join(dataDir, "trusted-keys.json"): "data/trusted-keys.json"} {
-		to = filepath.Join(w.files, to)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(from, to); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Its usual port may be taken here.
-	origin := strings.NewReplacer(" origin-demo ", " origin-demo --serve "+freeAddress(t)+" ", "--interval 1s", "--interval 1ms").Replace(blocks[3][1])
-	w.paste("export INTEGRITY_API_KEY=" + w.in.access.Keys.Worker + " INTEGRITY_BASE_URL=" + w.in.access.BaseURL)
-	said := w.paste(blocks[1][1] + blocks[2][1] + origin)
-	for _, part := range []string{"MATCH_CURRENT", "HASH_MISMATCH", "everything that was supplied and checked is valid"} {
-		if !strings.Contains(said, part) {
-			t.Errorf("want %q:\n%s", part, said)
-		}
-	}
-}

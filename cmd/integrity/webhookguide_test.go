@@ -115,24 +115,3 @@ for (const file of ["signature", "standard", "svix", "stripe"]) {
 `)
 	w.paste("node judge.mjs")
 }
-
-// interrupted ends an origin system midway, as the page says, and pastes the command again: it goes on where it was.
-func (w *terminal) interrupted(text string) string {
-	w.t.Helper()
-	lines, errs := w.begin("exec " + text)
-	for emitted := 0; emitted < 3; {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			w.t.Fatalf("%s ended: %s%s", text, line, errs)
-		}
-		emitted += strings.Count(line, "  delivered ")
-	}
-	demo := w.others[len(w.others)-1]
-	w.others = w.others[:len(w.others)-1]
-	_ = syscall.Kill(-demo.Process.Pid, syscall.SIGINT)
-	_, _ = io.Copy(io.Discard, lines)
-	if err := demo.Wait(); err == nil || !strings.Contains(errs.String(), "interrupted; the same command goes on where it was") {
-		w.t.Errorf("interrupted, it ends with %v: %s", err, errs)
-	}
-	return w.paste(strings.Replace(text, "--interval 1s", "", 1))
-}

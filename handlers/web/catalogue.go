@@ -22,7 +22,7 @@ type texts struct {
 	FrontTitle, FrontLead, CheckLead, NotFoundTitle, NotFoundText, FailureTitle, FailureText string
 	Failing, Busy, FileArgument, HashInvalid, FileCheck                                      string
 	SignatureCheck, CodeLanguage, CodeCause, CodeRemedy                                      string
-	CodeTryAgain, CodeRetry, CodeNoRetry                                                     string
+	CodeTryAgain, CodeRetry, CodeLookUp, CodeNoRetry                                         string
 	Links                                                                                    map[string]struct{ Title, Text string } // by state
 	LinkScopes                                                                               map[string]string
 	// Summaries are what operations do, by operation id, where the words of the OpenAPI documents, which are English,

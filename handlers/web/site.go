@@ -23,6 +23,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -236,7 +237,10 @@ func (s *Site) Code(c Code) ([]byte, error) {
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
 		t, text := s.catalogue(language, Record), c.Text[language]
 		retry := t.CodeNoRetry
-		if c.Retryable {
+		switch {
+		case c.Status >= http.StatusInternalServerError:
+			retry = t.CodeLookUp
+		case c.Retryable:
 			retry = t.CodeRetry
 		}
 		sections = append(sections, section{language, t.CodeLanguage + ": " + text.Title, []Point{{t.CodeCause, text.Cause}, {t.CodeRemedy, text.Remedy}, {t.CodeTryAgain, retry}}})

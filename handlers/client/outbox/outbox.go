@@ -16,7 +16,8 @@
 // order in which they were added: one at most is to be sent or under way, and those behind it are queued until its
 // answer is stored. Different documents have no order among them.
 //
-// What waiting may mend (408, 429, 503, no answer) waits, no shorter than Retry-After. Where nothing of a batch was
+// What waiting may mend (408, 429, any 5xx, no answer) waits, no shorter than Retry-After; after a 5xx or without an answer
+// the version is then looked up before it is sent again. Where nothing of a batch was
 // decided, everything that is to be sent waits; else only the items that were not. What needs correction (401, 403, 409,
 // 422) stops that item and the later versions of its document, nothing else, and is reported: [Outbox.Retry] takes it up
 // again after it was mended, and [Outbox.Abandon] gives it up for those behind it.

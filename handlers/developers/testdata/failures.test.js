@@ -65,6 +65,9 @@ test("refused, unknown, or worth sending again", async () => {
   await new Promise((resolve) => gone.listen(0, "127.0.0.1", resolve));
   const nobody = new Client({ baseUrl: `http://127.0.0.1:${gone.address().port}`, apiKey: "ik_secret" });
   await new Promise((resolve) => gone.close(resolve));
+  const readme = await readFile(new URL("README.md", import.meta.resolve("integrity-client")), "utf8");
+  const [text] = [...readme.matchAll(/```js\n(.*?)```/gs)].map(([, code]) => code).filter((code) => code.includes("catch (error)"));
+  const sample = new (async () => {}).constructor("client", "declaration", text);
   const { vectors } = JSON.parse(await readFile(JSON.parse(process.env.SETUP).outcomes, "utf8"));
   for (const vector of vectors) {
     reply = (request, response) =>
@@ -92,6 +95,10 @@ test("refused, unknown, or worth sending again", async () => {
       assert.ok(error.retryAfter >= retryAfterAtLeast, `${vector.name}: ${error.retryAfter}`);
     }
     assert.equal(requests.length, vector.break === "connect" ? 0 : 1, vector.name);
+
+    // The sample of the package's README keeps what may be sent again, and tells of what needs a correction.
+    const told = await sample(asked, { version: 1 }).then(() => false, () => true);
+    assert.equal(told, refused, `README: ${vector.name}`);
   }
 });
 

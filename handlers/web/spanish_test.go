@@ -1,0 +1,112 @@
+package web
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// oneWord is, by each word that another one stands for already on the Spanish pages, that other one.
+var oneWord = []struct{ not, but string }{
+	{`función|funciones`, "rol, of a member"},
+	{`envíos?`, "entrega, of a webhook; subida, of a file"},
+	{`recibos?|comprobantes?`, "justificante"},
+	{`exportaci(ón|ones)`, "evidencia"},
+	{`cupos?|asignaci(ón|ones)`, "cuota"},
+	{`[Rr]eemplaz\w+`, "sustituir"},
+	{`vigencia|certificado vigente`, "validez of a certificate; only a version is vigente"},
+	{`(el|El|un|otro|mismo) terminal`, "la terminal"},
+	{`[Ll]ínea de comandos|comandos?`, "línea de órdenes, orden"},
+	{`máquinas?`, "equipo"},
+	{`canal en el que`, "medio: the canal is the feed"},
+	{`flujo de cambios|feed`, "canal de cambios"},
+	{`Plan y uso|(ven|ver) el uso`, "consumo"},
+	{`[Rr]otar|[Rr]ote|sucesora a`, "renovar"},
+	{`[Aa]visos? webhook|entregar un aviso|llevan los avisos`, "evento"},
+	{`ids?`, "identificador"},
+	{`apuntes?`, "entrada"},
+	{`[Hh]istoria (y consumo|de la organización)`, "historial"},
+	{`esta entrega;`, "publicación of the service: an entrega is of a webhook"},
+	{`inscripci(ón|ones)`, "registro"},
+	{`redelivery|replay`, "reenvío, reposición"},
+	{`(es|una) interrupción y`, "corte of the service"},
+	{`solicitud(es)?`, "petición"},
+	{`ficheros?`, "archivo"},
+	{`encabezados?`, "cabecera"},
+	{`Enlace de entrada`, "enlace de acceso"},
+}
+
+// notProse is what of a page is no Spanish: code, links, templates and what is marked as English.
+var notProse = regexp.MustCompile(`(?s)<code>.*?</code>|<em>[^<]*</em>|\{\{.*?\}\}|<[^>]*>`)
+
+// Each thing has one word on the Spanish pages, in the console and in what errors mean: readers look for the word that they
+// have read elsewhere.
+func TestSpanishHasOneWordForOneThing(t *testing.T) {
+	texts := map[string]string{}
+	err := fs.WalkDir(templateFiles, "templates/developers/es", func(file string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			var text []byte
+			text, err = templateFiles.ReadFile(file)
+			texts[path.Base(file)] = notProse.ReplaceAllString(string(text), " ")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var add func(where string, value any)
+	add = func(where string, value any) {
+		switch v := value.(type) {
+		case string:
+			texts[where] = v
+		case []any:
+			for _, one := range v {
+				add(where+"/", one)
+			}
+		case map[string]any:
+			for name, one := range v {
+				add(where+"/"+name, one)
+			}
+		}
+	}
+	for file, spanish := range map[string]func(map[string]any) any{
+		"texts/es.json": func(all map[string]any) any { return all },
+		"../codes.json": func(code map[string]any) any { return code["text"].(map[string]any)["es"] },
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var one map[string]any
+		if json.Unmarshal(text, &one) == nil {
+			add(file, spanish(one))
+			continue
+		}
+		var list []map[string]any
+		if err := json.Unmarshal(text, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			add(file+"/"+one["code"].(string), spanish(one))
+		}
+	}
+	if len(texts) < 1000 {
+		t.Errorf("only %d texts were read", len(texts))
+	}
+	for _, word := range oneWord {
+		// Go's \b knows no accents.
+		pattern := regexp.MustCompile(`(?:^|[^\p{L}\d_])(` + word.not + `)(?:$|[^\p{L}\d_])`)
+		for where, text := range texts {
+			for _, allowed := range []string{"proceso de envío", "La función"} { // the worker of an outbox; of a program
+				text = strings.ReplaceAll(text, allowed, "")
+			}
+			if found := pattern.FindStringSubmatch(text); found != nil {
+				t.Errorf("%s: %q, want %s: %.120q", where, found[1], word.but, text[max(0, strings.Index(text, found[0])-40):])
+			}
+		}
+	}
+}
