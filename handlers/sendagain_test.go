@@ -14,7 +14,7 @@ import (
 
 var (
 	// unknownOutcome names what leaves the outcome of a write unknown.
-	unknownOutcome = regexp.MustCompile(`\b50[03]\b|5xx|\b(INTERNAL|TEMPORARILY_UNAVAILABLE)\b|lost connection|connection that breaks|no answer|outcome ?[uU]nknown|outcome is (un|not )known|conexión (perdida|que se)|sin respuesta|resultado no se conoce`)
+	unknownOutcome = regexp.MustCompile(`\b50[03]\b|5xx|\b(INTERNAL|TEMPORARILY_UNAVAILABLE)\b|lost connection|connection that breaks|no answer|outcome ?[uU]nknown|outcome is (un|not )known|conexión (perdida|que se)|sin respuesta|no se conoce`)
 	sendsAgain     = regexp.MustCompile(`(?i)\b(sends?|sent|send it|send them)\b[^.:]*\bagain\b|same again|repeat(s|ed)? (it|the same|the very)|(env(í|i)\w+)[^.:]*(otra vez|de nuevo|lo mismo)|lo mismo otra vez|repita lo mismo`)
 	looksUp        = regexp.MustCompile(`(?i)\blook\w*\b[^.]*\bup\b|\blook-up\b|consult[aeó]|reconcile`)
 )
@@ -38,7 +38,7 @@ func TestOneRuleForSendingAgain(t *testing.T) {
 	tag := regexp.MustCompile(`<[^>]*>|\{\{.*?\}\}`)
 	read("web/templates/developers/e[ns]/*.html", func(text string) (list []string) {
 		for _, block := range regexp.MustCompile(`(?s)<(p|li|dd|tr|ol)\b.*?</(p|li|dd|tr|ol)>|<div><dt>.*?</dd>`).FindAllString(text, -1) {
-			list = append(list, tag.ReplaceAllString(block, ""))
+			list = append(list, tag.ReplaceAllString(block, " "))
 		}
 		return list
 	})
