@@ -12,7 +12,11 @@ import (
 // interrupted ends an origin system midway, as the page says, and pastes the command again: it goes on where it was.
 func (w *terminal) interrupted(text string) string {
 	w.t.Helper()
-	lines, errs := w.begin("exec " + text)
+	set := "" // it is the reader's own terminal
+	for _, name := range []string{"INTEGRITY_BASE_URL", "INTEGRITY_API_KEY", "INTEGRITY_COMPANY"} {
+		set += "export " + name + "='" + w.variable(name) + "'\n"
+	}
+	lines, errs := w.begin(set + "exec " + text)
 	for emitted := 0; emitted < 3; {
 		line, err := lines.ReadString('\n')
 		if err != nil {
