@@ -37,6 +37,21 @@ func Route(pool *pgxpool.Pool, nodes *cluster.Nodes) Database {
 	return &Router{pool, nodes}
 }
 
+// NodeOf tells apart the nodes that hold shards. One server holds them all.
+func NodeOf(ctx context.Context, db Database, shard domain.Shard) (node int32, err error) {
+	if nodes, ok := db.(interface {
+		NodeOf(context.Context, domain.Shard) (int32, error)
+	}); ok {
+		return nodes.NodeOf(ctx, shard)
+	}
+	return 0, nil
+}
+
+// NodeOf is the node that is asked for a shard.
+func (r *Router) NodeOf(ctx context.Context, shard domain.Shard) (int32, error) {
+	return r.nodes.NodeOf(ctx, uint16(shard))
+}
+
 // Query is that of pgx: its error is also that of the rows.
 func (r *Router) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if !namesShard(args) {

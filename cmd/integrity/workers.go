@@ -81,11 +81,10 @@ func (s *service) flushKeyUses(ctx context.Context) {
 func (s *service) warnOfKeys(ctx context.Context) {
 	now := s.Now()
 	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(domain.KeyWarning))
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		s.log.Warn("cannot look for API keys that end soon", "error", err)
-	case len(keys) > 0:
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("cannot look for all API keys that end soon", "error", err)
+	}
+	if len(keys) > 0 {
 		s.log.Warn("API keys end within 30 days; integrity apikey list shows them, integrity apikey rotate makes successors",
 			"keys", len(keys), "first", keys[0].ID.String(), "organization", keys[0].Organization.String(), "ends", cli.TimeText(keys[0].ExpiresAt))
 	}

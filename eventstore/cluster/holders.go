@@ -160,6 +160,15 @@ func (n *Nodes) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Piec
 	return conn, piece, nil
 }
 
+// NodeOf is the node that Acquire would connect to.
+func (h *Holders) NodeOf(ctx context.Context, shard uint16) (int32, error) {
+	p, err := h.piece(ctx, shard)
+	if err != nil {
+		return 0, err
+	}
+	return p.group, nil
+}
+
 // Locate asks where a shard is now.
 func (h *Holders) Locate(ctx context.Context, shard uint16) (*Piece, error) {
 	p, err := h.ask(ctx, shard)

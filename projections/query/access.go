@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -243,17 +244,19 @@ func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
 	for id := range noted {
 		shards[id.Shard()] = append(shards[id.Shard()], id)
 	}
-	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
-	defer cancel()
-	var failed error
-	for shard, keys := range shards {
-		at := statement.Column(keys, func(id domain.KeyID) time.Time { return time.Unix(noted[id]*60, 0).UTC() })
-		if _, err := s.Pool.Exec(ctx, writeKeyUses, shard, keys, at); err != nil {
-			failed = statement.Failed("write when keys were used", err)
-			for i, id := range keys {
-				u.Note(id, at[i])
-			}
+	minute := func(id domain.KeyID) time.Time { return time.Unix(noted[id]*60, 0).UTC() }
+	err := statement.EachShard(ctx, s.Pool, slices.Sorted(maps.Keys(shards)), func(ctx context.Context, shard domain.Shard) error {
+		keys := shards[shard]
+		_, err := statement.Try(ctx, s.Pool, "write when keys were used", writeKeyUses, shard, keys, statement.Column(keys, minute))
+		if err == nil {
+			delete(shards, shard)
+		}
+		return err
+	})
+	for _, keys := range shards {
+		for _, id := range keys {
+			u.Note(id, minute(id))
 		}
 	}
-	return failed
+	return err
 }

@@ -247,12 +247,18 @@ func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 	return statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."), pgx.RowToStructByPos[UsedKey], query, id.Shard(), id)
 }
 
-// ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first.
+// ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first: also those that
+// were found where an error says that some could not be looked for.
 func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domain.APIKey, error) {
 	const query = keyColumns + ` AND k.revoked_at IS NULL AND k.expires_at > $2 AND k.expires_at <= $3
 		AND EXISTS (SELECT 1 FROM members m WHERE m.shard = $1 AND m.organization_id = k.organization_id
 			AND m.member_id = k.member_id AND m.status = 'active')`
-	used, err := allShards(ctx, s, "list keys that end soon", pgx.RowToStructByPos[UsedKey], query, now, until)
+	var used []UsedKey
+	err := s.eachShard(ctx, func(ctx context.Context, shard domain.Shard) error {
+		list, err := statement.All(ctx, s.Pool, "list keys that end soon", pgx.RowToStructByPos[UsedKey], query, shard, now, until)
+		used = append(used, list...)
+		return err
+	})
 	all := statement.Column(used, func(k UsedKey) domain.APIKey { return k.APIKey })
 	slices.SortFunc(all, func(a, b domain.APIKey) int { return a.ExpiresAt.Compare(b.ExpiresAt) })
 	return all, err

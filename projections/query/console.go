@@ -234,12 +234,9 @@ const addressOf = `SELECT sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8')) 
 
 // CorrectAddresses makes the hashes of addresses what a rebuild would make them.
 func (s *Store) CorrectAddresses(ctx context.Context) error {
-	for shard := range domain.Shard(s.Installation.Shards) {
-		if err := statement.Exec(ctx, s.Pool, "correct the hashes of addresses", correctAddresses, shard); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.eachShard(ctx, func(ctx context.Context, shard domain.Shard) error {
+		return statement.Exec(ctx, s.Pool, "correct the hashes of addresses", correctAddresses, shard)
+	})
 }
 
 // ShardOf is the shard of what has a hash and no organization: a challenge, or the links for an address without a
@@ -410,12 +407,12 @@ const (
 
 // ForgetSessions deletes sessions, links and challenges whose time is over.
 func (s *Store) ForgetSessions(ctx context.Context, now time.Time) error {
-	for shard := range domain.Shard(s.Installation.Shards) {
+	return s.eachShard(ctx, func(ctx context.Context, shard domain.Shard) error {
 		for _, query := range []string{forgetSessions, forgetLinks, forgetChallenges} {
 			if err := statement.Exec(ctx, s.Pool, "forget sessions", query, shard, now); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }

@@ -3,7 +3,6 @@ package query
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,16 +91,10 @@ const forgetAnswers = `DELETE FROM idempotency_keys k
 // ForgetAnswers deletes expired answers, in steps that hold up no request.
 func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
 	const bite = 1000
-	for shard := range domain.Shard(s.Installation.Shards) {
-		for forgotten := int64(bite); forgotten == bite; {
-			biting, cancel := context.WithTimeout(ctx, statement.Timeout)
-			tag, err := s.Pool.Exec(biting, forgetAnswers, shard, now.Add(-answerLife), now, bite)
-			cancel()
-			if err != nil {
-				return fmt.Errorf("forget answers of idempotent requests: %w", err)
-			}
-			forgotten = tag.RowsAffected()
+	return s.eachShard(ctx, func(ctx context.Context, shard domain.Shard) (err error) {
+		for forgotten := int64(bite); forgotten == bite && err == nil; {
+			forgotten, err = statement.Try(ctx, s.Pool, "forget answers of idempotent requests", forgetAnswers, shard, now.Add(-answerLife), now, bite)
 		}
-	}
-	return nil
+		return err
+	})
 }

@@ -48,7 +48,17 @@ type Store struct {
 // known reports whether the ledger has such a shard; an id from outside may name any.
 func (s *Store) known(shard domain.Shard) bool { return int(shard) < s.Installation.Shards }
 
-// allShards runs a query whose first argument is the shard on one shard after the other.
+// eachShard is a round of upkeep.
+func (s *Store) eachShard(ctx context.Context, do func(context.Context, domain.Shard) error) error {
+	shards := make([]domain.Shard, s.Installation.Shards)
+	for i := range shards {
+		shards[i] = domain.Shard(i) //nolint:gosec // a ledger has at most 65,536
+	}
+	return statement.EachShard(ctx, s.Pool, shards, do)
+}
+
+// allShards runs a query whose first argument is the shard on one shard after the other. What some of them cannot tell is no
+// answer.
 func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	for shard := range domain.Shard(s.Installation.Shards) {
 		list, err := statement.All(ctx, s.Pool, what, scan, sql, append([]any{shard}, args...)...)

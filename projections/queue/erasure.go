@@ -36,7 +36,7 @@ func NewEraser(e Eraser) *Loop {
 		Pool: e.Pool, What: "take bytes to erase", Take: takeDue, Lease: eraseLease, Scan: pgx.RowToStructByPos[dueContent], Act: e.erase,
 		Now: e.Ledger.Agreed, // a clock that is ahead would erase content before its deadline
 	}
-	return NewLoop(Loop{Shards: Shards(e.Shards), Every: eraseEvery, Work: q.Work, Log: e.Log, Failure: "kept bytes could not be erased; they are tried again"})
+	return NewLoop(Loop{Pool: e.Pool, Shards: Shards(e.Shards), Every: eraseEvery, Work: q.Work, Log: e.Log, Failure: "kept bytes could not be erased; they are tried again"})
 }
 
 const takeDue = `UPDATE kept_contents k SET due_at = $3

@@ -5,7 +5,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -24,6 +23,8 @@ type Loop struct {
 	// Quiet reports that the last look has left nothing that becomes due by itself: the next one then comes after four
 	// times as long. Nil: never.
 	Quiet func() bool
+	// Pool is where Work looks; it may be nil.
+	Pool eventstore.Database
 	// Work does what is due in a shard; more asks for another call at once.
 	Work func(context.Context, domain.Shard) (more bool, err error)
 	Log  *slog.Logger
@@ -87,16 +88,17 @@ func (l *Loop) Run(ctx context.Context) {
 func (l *Loop) Look(ctx context.Context) error { return l.work(ctx, l.Shards) }
 
 // work goes on to the next shard where one fails: on a cluster, each may be on a node of its own.
-func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
-	for _, shard := range shards {
-		for more := true; more && ctx.Err() == nil; {
-			var err error
-			if more, err = l.Work(ctx, shard); err != nil {
-				failed, more = errors.Join(failed, fmt.Errorf("shard %d: %w", shard, err)), false
-			}
+func (l *Loop) work(ctx context.Context, shards []domain.Shard) error {
+	err := statement.EachShard(ctx, l.Pool, shards, func(ctx context.Context, shard domain.Shard) (err error) {
+		for more := true; more && err == nil && ctx.Err() == nil; {
+			more, err = l.Work(ctx, shard)
 		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return nil
 	}
-	return failed
+	return err
 }
 
 // Leased is a queue that is worked off row by row. A row is taken by moving its due_at to the end of a lease, with FOR

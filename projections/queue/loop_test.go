@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/queue"
+	"integrityledger/projections/statement"
 )
 
 // A shard that fails is left until the next look and holds up no other; a shard that asks for more is worked on at once,
@@ -74,6 +76,40 @@ func TestLoopWorksOnEveryShard(t *testing.T) {
 }
 
 // A loop whose queue is empty looks a quarter as often, until it is woken and finds something.
+// nodeOfEach holds odd shards on node 1.
+type nodeOfEach struct{ eventstore.Database }
+
+func (nodeOfEach) NodeOf(_ context.Context, shard domain.Shard) (int32, error) {
+	return int32(shard % 2), nil
+}
+
+// TestSilentNodeIsAskedOnceALook: what does not answer is waited for once, however many shards it has. A mail server or a
+// receiver that does not answer is no node.
+func TestSilentNodeIsAskedOnceALook(t *testing.T) {
+	for name, failure := range map[string]error{"node": statement.Failed("look", context.DeadlineExceeded), "mail server": context.DeadlineExceeded} {
+		var worked []domain.Shard
+		l := queue.NewLoop(queue.Loop{
+			Pool: nodeOfEach{}, Shards: queue.Shards(6), Every: time.Minute, Log: slog.New(slog.DiscardHandler),
+			Work: func(_ context.Context, shard domain.Shard) (bool, error) {
+				if worked = append(worked, shard); shard%2 == 1 {
+					return false, failure
+				}
+				return false, nil
+			},
+		})
+		want := []domain.Shard{0, 1, 2, 3, 4, 5}
+		if name == "node" {
+			want = []domain.Shard{0, 1, 2, 4}
+		}
+		for range 2 {
+			if err := l.Look(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !slices.Equal(worked, want) {
+				t.Errorf("%s: worked on %v, want %v: %v", name, worked, want, err)
+			}
+			worked = nil
+		}
+	}
+}
+
 func TestQuietLoopLooksLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks, empty atomic.Int64

@@ -123,9 +123,12 @@ func NewMailer(m Mailer) *Loop {
 	invitations := Leased[invitationMail]{
 		Pool: m.Pool, What: "take an invitation", Take: takeInvitation, Lease: mailLease, Scan: pgx.RowToStructByPos[invitationMail], Act: m.invite, Now: q.Now,
 	}
-	return NewLoop(Loop{Shards: Shards(m.Shards), Every: mailEvery, Log: m.Log, Failure: "the queue of mails could not be worked off",
+	return NewLoop(Loop{Pool: m.Pool, Shards: Shards(m.Shards), Every: mailEvery, Log: m.Log, Failure: "the queue of mails could not be worked off",
 		Work: func(ctx context.Context, shard domain.Shard) (more bool, err error) {
-			if err := errors.Join(m.drop(ctx, shard), m.dropInvitations(ctx, shard)); err != nil || m.Send == nil {
+			if err = m.drop(ctx, shard); err == nil {
+				err = m.dropInvitations(ctx, shard)
+			}
+			if err != nil || m.Send == nil {
 				return false, err
 			}
 			if m.SecretKey != nil {

@@ -39,7 +39,7 @@ const warnEvery = 10 * time.Second
 
 // NewRequestWarner makes the loop of a warner.
 func NewRequestWarner(w RequestWarner) *Loop {
-	return NewLoop(Loop{Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of the month's requests have to wait", Work: w.warn})
+	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of the month's requests have to wait", Work: w.warn})
 }
 
 // warn warns every organization of a shard that has an open warning.

@@ -91,9 +91,23 @@ func Exec(ctx context.Context, to eventstore.Database, what, sql string, args ..
 	return nil
 }
 
+// Try is Exec for what another round does again: it is broken off with ctx. It returns how many rows were written.
+func Try(ctx context.Context, to eventstore.Database, what, sql string, args ...any) (rows int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	tag, err := to.Exec(ctx, sql, args...)
+	if err != nil {
+		return 0, Failed(what, err)
+	}
+	return tag.RowsAffected(), nil
+}
+
 // Failed wraps the error of a statement: a database that is away, overloaded or restarting becomes a domain error that
 // is answered as 503, a fault of ours stays internal.
 func Failed(what string, err error) error {
+	if _, answered := errors.AsType[*pgconn.PgError](err); !answered && (pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded)) {
+		err = unanswered{err}
+	}
 	if unavailable(err) {
 		return fmt.Errorf("%s: %w: %w", what, domain.Unavailable("The database cannot be reached; send the request again."), err)
 	}

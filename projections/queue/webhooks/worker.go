@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/queue"
+	"integrityledger/projections/statement"
 )
 
 // Config configures a Worker.
@@ -100,7 +101,7 @@ func (w *Worker) Run(ctx context.Context) {
 	for _, s := range w.shards {
 		all.Go(func() { s.run(ctx) })
 	}
-	prune := queue.NewLoop(queue.Loop{Shards: queue.Shards(w.Shards), Every: pruneEvery, Work: w.prune, Log: w.Log, Failure: "old webhook deliveries could not be forgotten"})
+	prune := queue.NewLoop(queue.Loop{Pool: w.Pool, Shards: queue.Shards(w.Shards), Every: pruneEvery, Work: w.prune, Log: w.Log, Failure: "old webhook deliveries could not be forgotten"})
 	all.Go(func() { prune.Run(ctx) })
 	all.Wait()
 	w.client.CloseIdleConnections()
@@ -142,6 +143,6 @@ const pruneLog = `DELETE FROM webhook_log l
 
 // prune deletes deliveries that ended 30 days ago, in small steps.
 func (w *Worker) prune(ctx context.Context, shard domain.Shard) (more bool, err error) {
-	tag, err := w.Pool.Exec(ctx, pruneLog, shard, w.Now().Add(-keepLog), pruneMost)
-	return tag.RowsAffected() == pruneMost, err
+	forgotten, err := statement.Try(ctx, w.Pool, "forget old deliveries", pruneLog, shard, w.Now().Add(-keepLog), pruneMost)
+	return forgotten == pruneMost, err
 }
