@@ -1,22 +1,23 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/migrations"
+	"integrityledger/projections/ledgertest"
 )
 
-// TestCitusCluster serves a distributed ledger under load: a worker is lost and comes back, another one is added and takes
-// its part of the tables, and the ledger is given more shards. The service runs on all the time.
+// TestCitusCluster serves two organizations of a distributed ledger under load, each on a worker of its own, whose standbys are
+// synchronous; the URL names a worker. A worker is killed and comes back; the URL's worker is lost and its standby promoted; the
+// coordinator is killed and comes back; a worker is added and takes its part of the tables; another is drained, while the ledger
+// is given more shards, and leaves. The service runs on all the time.
 func TestCitusCluster(t *testing.T) {
 	pgtest.Citus(t)
 	cluster := newCitusCluster(t)
@@ -28,32 +29,48 @@ func TestCitusCluster(t *testing.T) {
 		}
 		return n
 	}
-	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.servers[1].URL("postgres"), "INTEGRITY_SHARDS=8"} // a worker's
+	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.nodes[1].URL(), "INTEGRITY_SHARDS=8"}
 	must(t, env, "migrate", "--issuer", "ledger-of-the-drill")
 	must(t, env, "distribute")
 	if n := moves(); n != 0 {
 		t.Errorf("distributed with %d moves left to make", n)
 	}
-	twoPhase := func() int64 {
-		t.Helper()
-		n, err := pgtest.Ask[int64](cluster.URL(), "SELECT count(*) FROM pg_dist_transaction")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+	const twoPhase = "SELECT count(*) FROM pg_dist_transaction"
+	before, err := pgtest.Ask[int64](cluster.URL(), twoPhase)
+	if err != nil {
+		t.Fatal(err)
 	}
-	before := twoPhase()
+	home := cluster.NodeOf(t, 0) // of the first organization
+	far := 3 - home
+	env[0] = "INTEGRITY_DATABASE_URL=" + pgtest.URLOf(t, cluster.nodes[far].URL(), cluster.nodes[far].standby.URL("postgres"))
 	l := startDrill(t, env...)
-	l.hold("on two workers")
-	home := cluster.NodeOf(t, shardOf(t, l.key))
-	other := externalAccount(t, env)
-	for cluster.NodeOf(t, shardOf(t, other)) == home {
-		other = externalAccount(t, env)
+	key := externalAccount(t, env)
+	for cluster.NodeOf(t, shardOf(t, key)) == home {
+		key = externalAccount(t, env)
 	}
-	if n := twoPhase() - before; n != 0 {
-		t.Errorf("%d two-phase commits", n)
+	other := l.beside(key, 6)
+	type phase struct {
+		name string
+		at   time.Time
 	}
-
+	var phases []phase
+	begin := func(name string) { phases = append(phases, phase{name, time.Now()}) }
+	hold := func(name string) {
+		t.Helper()
+		from := other.count.Load()
+		l.hold(name)
+		eventually(t, name+": the other organization registers", func() error {
+			if n := other.count.Load() - from; n < 50 {
+				return fmt.Errorf("%d acknowledged", n)
+			}
+			return nil
+		})
+	}
+	begin("two workers")
+	hold("on two workers")
+	if n, err := pgtest.Ask[int64](cluster.URL(), twoPhase); err != nil || n != before {
+		t.Errorf("%d two-phase commits: %v", n-before, err)
+	}
 	reserve := func(key string) int {
 		status, err := call(l.client, http.MethodPost, l.base+"/api/v1/integrity/reservations", key,
 			map[string]any{"companyReference": "c", "source": "cluster", "documentReference": "d", "version": 1}, nil)
@@ -62,54 +79,96 @@ func TestCitusCluster(t *testing.T) {
 		}
 		return status
 	}
-	cluster.Kill(t, home)
-	killed := time.Now()
-	eventually(t, "the loss is reported", func() error {
-		if status := reserve(l.key); status != http.StatusServiceUnavailable {
-			return fmt.Errorf("a reservation on the lost node is answered with %d", status)
-		}
-		return nil
-	})
-	eventually(t, "the other node goes on", func() error {
-		if status := reserve(other); status != http.StatusCreated && status != http.StatusOK {
-			return fmt.Errorf("a reservation is answered with %d", status)
-		}
-		return nil
-	})
-	cluster.Return(t, home)
-	t.Logf("a worker was away for %s", time.Since(killed).Round(time.Millisecond))
-	l.hold("after the worker's return")
+	lost := func(node int, of, others string) {
+		t.Helper()
+		cluster.Kill(t, node)
+		eventually(t, "the loss is reported", func() error {
+			if status := reserve(of); status != http.StatusServiceUnavailable {
+				return fmt.Errorf("a reservation on the lost node is answered with %d", status)
+			}
+			return nil
+		})
+		eventually(t, "the other node goes on", func() error {
+			if status := reserve(others); status != http.StatusCreated && status != http.StatusOK {
+				return fmt.Errorf("a reservation is answered with %d", status)
+			}
+			return nil
+		})
+	}
 
+	begin("a worker killed and back")
+	began := time.Now()
+	lost(home, l.key, other.key)
+	cluster.Return(t, home)
+	t.Logf("a worker was away for %s", time.Since(began).Round(time.Millisecond))
+	hold("after the worker's return")
+
+	begin("the URL's worker killed, its standby promoted")
+	began = time.Now()
+	lost(far, other.key, l.key)
+	cluster.Promote(t, far)
+	t.Logf("its standby has its place %s after the loss", time.Since(began).Round(time.Millisecond))
+	hold("after the promotion")
+
+	begin("the coordinator killed and back")
+	cluster.Kill(t, 0)
+	hold("without the coordinator")
+	cluster.Return(t, 0)
+	hold("after the coordinator's return")
+
+	begin("a worker added, rebalanced")
 	cluster.Add(t)
 	if out := integrity(t, env, "doctor").out; moves() == 0 || !strings.Contains(out, "moves make it even") {
 		t.Errorf("a node without shards: %d moves, %s", moves(), out)
 	}
-	began, from := time.Now(), l.count.Load()
 	persist(t, cluster.URL(), "u", "LOGGED") // the others cannot be moved while they are written
-	conn, err := pgx.Connect(t.Context(), cluster.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), "SELECT rebalance_table_shards()"); err != nil { // as long as it takes
-		t.Fatal(err)
-	}
-	persist(t, cluster.URL(), "p", "UNLOGGED")
-	took := time.Since(began)
-	t.Logf("rebalanced in %s, %.0f registrations a second meanwhile", took.Round(time.Millisecond), float64(l.count.Load()-from)/took.Seconds())
-	l.hold("on three workers")
-	const held = "SELECT count(DISTINCT groupid) FROM pg_dist_placement p JOIN pg_dist_shard s USING (shardid) WHERE s.logicalrelid = 'public.events'::regclass"
-	if n, err := pgtest.Ask[int](cluster.URL(), held); err != nil || n != 3 || moves() != 0 {
-		t.Errorf("the log stands on %d nodes, %d moves are left: %v", n, moves(), err)
+	l.during("rebalanced", func() error { return cluster.Exec("SELECT rebalance_table_shards()") })
+	hold("on three workers")
+	if held := cluster.Holding(t); len(held) != 3 || moves() != 0 {
+		t.Errorf("the log stands on the nodes %v, %d moves are left", held, moves())
 	}
 
-	if out := must(t, append(env, "INTEGRITY_SHARDS=16"), "migrate"); !strings.Contains(out, "16 shards") {
+	begin("a worker drained, more shards, the worker removed")
+	drained := make(chan error, 1)
+	go func() { drained <- cluster.Exec(cluster.node(home, "SELECT citus_drain_node(nodename, nodeport)")) }()
+	if out := must(t, append(slices.Clone(env), "INTEGRITY_SHARDS=16"), "migrate"); !strings.Contains(out, "16 shards") {
 		t.Errorf("shards were not raised: %s", out)
 	}
-	if shard := shardOf(t, externalAccount(t, env)); shard < 2 {
-		t.Errorf("a new organization is in shard %d", shard)
+	l.during("drained", func() error { return <-drained })
+	persist(t, cluster.URL(), "p", "UNLOGGED")
+	cluster.Remove(t, home)
+	if held := cluster.Holding(t); len(held) != 2 || slices.Contains(held, home) {
+		t.Errorf("the log stands on the nodes %v, not on two others than %d", held, home)
 	}
-	l.nothingLost(cluster.URL())
+	hold("on two workers again")
+	if status := reserve(externalAccount(t, env)); status != http.StatusCreated {
+		t.Errorf("a new organization's reservation is answered with %d", status)
+	}
+	begin("")
+	for _, d := range []*drill{l, other} {
+		d.end()
+	}
+	for i, p := range phases[:len(phases)-1] {
+		t.Logf("%s: longest silence %s, of the other organization %s", p.name, l.silence(p.at, phases[i+1].at).Round(time.Millisecond), other.silence(p.at, phases[i+1].at).Round(time.Millisecond))
+	}
+	if t.Failed() {
+		return
+	}
+	logs := ledgertest.Attach(t, cluster.URL()).Audit(t)
+	l.found(logs)
+	other.found(logs)
+	t.Log(must(t, env, "audit", "--data-dir", l.dir))
+}
+
+// during tells how fast registrations were acknowledged meanwhile.
+func (l *drill) during(what string, do func() error) {
+	l.t.Helper()
+	began, from := time.Now(), l.count.Load()
+	if err := do(); err != nil {
+		l.t.Fatalf("%s: %v", what, err)
+	}
+	took := time.Since(began)
+	l.t.Logf("%s in %s, %.0f registrations a second meanwhile", what, took.Round(time.Millisecond), float64(l.count.Load()-from)/took.Seconds())
 }
 
 // persist changes what becomes of the tables of counters and of rebuilds in a crash, as the README says.

@@ -6,16 +6,28 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres"
 	"integrityledger/cmd/postgres/pgtest"
 )
 
-// citusCluster is a coordinator, which is node 0, and workers. All of them keep what was committed when they are killed.
+// citusCluster is a coordinator, which is node 0, and workers, each with a synchronous standby. All of them keep what was
+// committed when they are killed.
 type citusCluster struct {
-	servers []*postgres.Server
-	dirs    []string
+	nodes []*citusNode
 }
+
+type citusNode struct {
+	*postgres.Server
+	dir     string
+	standby *postgres.Server // nil: none, as of the coordinator
+	host    string           // where the other nodes look for it
+}
+
+func (n *citusNode) URL() string { return n.Server.URL("postgres") }
 
 // newCitusCluster starts a cluster with two workers and an empty database, which is stopped when the test ends. It needs the
 // extension in the installation of PostgreSQL.
@@ -30,7 +42,32 @@ func newCitusCluster(t testing.TB) *citusCluster {
 }
 
 // URL is the database at the coordinator.
-func (c *citusCluster) URL() string { return c.servers[0].URL("postgres") }
+func (c *citusCluster) URL() string { return c.nodes[0].URL() }
+
+// Exec runs a statement at the coordinator, as long as it takes.
+func (c *citusCluster) Exec(sql string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, c.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+// node is a statement about a node.
+func (c *citusCluster) node(node int, sql string) string {
+	return fmt.Sprintf("%s FROM pg_dist_node WHERE nodename = '%s'", sql, c.nodes[node].host)
+}
+
+func (c *citusCluster) must(t testing.TB, sql string) {
+	t.Helper()
+	if err := c.Exec(sql); err != nil {
+		t.Fatalf("pgtest: %s: %v", sql, err)
+	}
+}
 
 // Add starts one more worker, which holds nothing until the tables are rebalanced.
 func (c *citusCluster) Add(t testing.TB) {
@@ -39,57 +76,105 @@ func (c *citusCluster) Add(t testing.TB) {
 	if err := pgtest.OnNodes(context.Background(), c.URL(), []pgtest.Node{n}, "postgres", "CREATE EXTENSION citus"); err != nil {
 		t.Fatal("pgtest:", err)
 	}
-	pgtest.Exec(t, c.URL(), fmt.Sprintf("SELECT citus_add_node('%s', %d)", n.Host, n.Port))
+	c.must(t, fmt.Sprintf("SELECT citus_add_node('%s', %d)", n.Host, n.Port))
+}
+
+// Remove takes a worker that was drained out of the cluster, and ends it.
+func (c *citusCluster) Remove(t testing.TB, node int) {
+	t.Helper()
+	c.must(t, "CALL citus_cleanup_orphaned_resources()") // what moves have left
+	c.must(t, c.node(node, "SELECT citus_remove_node(nodename, nodeport)"))
+	pgtest.Kill(t, c.nodes[node].Server)
+	pgtest.Kill(t, c.nodes[node].standby)
 }
 
 // Kill ends a node as the loss of its machine does.
 func (c *citusCluster) Kill(t testing.TB, node int) {
 	t.Helper()
-	pgtest.Kill(t, c.servers[node])
+	pgtest.Kill(t, c.nodes[node].Server)
 }
 
 // Return starts a node that was killed.
 func (c *citusCluster) Return(t testing.TB, node int) {
 	t.Helper()
-	c.servers[node] = pgtest.StartMortal(t, c.dirs[node], mortalCitus())
+	c.nodes[node].Server = pgtest.StartMortal(t, c.nodes[node].dir, mortalCitus())
+}
+
+// Promote gives a killed node's place to its standby.
+func (c *citusCluster) Promote(t testing.TB, node int) {
+	t.Helper()
+	n := c.nodes[node]
+	n.Server, n.standby = n.standby, nil
+	pgtest.Promote(t, n.URL())
+	at := known(t, n.Server)
+	c.must(t, c.node(node, fmt.Sprintf("SELECT citus_update_node(nodeid, '%s', %d, force => true, lock_cooldown => 1000)", at.Host, at.Port)))
+	n.host = at.Host
 }
 
 // NodeOf returns the node that holds a shard of the ledger.
 func (c *citusCluster) NodeOf(t testing.TB, shard int) int {
 	t.Helper()
-	host, err := pgtest.Ask[string](c.URL(), fmt.Sprintf(`SELECT n.nodename FROM pg_dist_placement p JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
-		WHERE p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)`, shard))
+	return c.ask(t, fmt.Sprintf("AND p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)", shard))[0]
+}
+
+// Holding returns the nodes that hold a part of the log.
+func (c *citusCluster) Holding(t testing.TB) []int {
+	t.Helper()
+	return c.ask(t, "")
+}
+
+func (c *citusCluster) ask(t testing.TB, which string) (nodes []int) {
+	t.Helper()
+	hosts, err := pgtest.Ask[[]string](c.URL(), `SELECT array_agg(DISTINCT n.nodename) FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid)
+		JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary' WHERE s.logicalrelid IN ('public.shard_heads'::regclass, 'public.events'::regclass) `+which)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range c.servers {
-		if n, err := pgtest.NodeAt(s.URL("postgres")); err == nil && n.Host == host {
-			return i
+	for _, host := range hosts {
+		for i, n := range c.nodes {
+			if n.host == host {
+				nodes = append(nodes, i)
+			}
 		}
 	}
-	t.Fatalf("pgtest: shard %d is on %s, which is no node of this cluster", shard, host)
-	return 0
+	if len(nodes) != len(hosts) {
+		t.Fatalf("pgtest: %v are not all nodes of this cluster", hosts)
+	}
+	return nodes
 }
 
 func (c *citusCluster) begin(t testing.TB) pgtest.Node {
 	t.Helper()
-	dir := pgtest.ClusterDir(t)
-	server := pgtest.StartMortal(t, dir, mortalCitus())
-	c.servers, c.dirs = append(c.servers, server), append(c.dirs, dir)
-	n, err := pgtest.NodeAt(server.URL("postgres"))
+	n := &citusNode{dir: pgtest.ClusterDir(t)}
+	n.Server = pgtest.StartMortal(t, n.dir, mortalCitus())
+	at := known(t, n.Server)
+	n.host = at.Host
+	if len(c.nodes) > 0 {
+		n.Server, n.standby = pgtest.WithStandby(t, n.Server, n.dir, mortalCitus())
+		pgtest.Synchronous(t, n.URL())
+	}
+	c.nodes = append(c.nodes, n)
+	return at
+}
+
+// known is a server as others reach it. A node also connects to itself.
+func known(t testing.TB, server *postgres.Server) pgtest.Node {
+	t.Helper()
+	url := server.URL("postgres")
+	n, err := pgtest.NodeAt(url)
 	if err != nil {
 		t.Fatal("pgtest:", err)
 	}
-	// A node also connects to itself.
-	pgtest.Exec(t, server.URL("postgres"), fmt.Sprintf("ALTER SYSTEM SET citus.local_hostname = '%s'", n.Host))
-	pgtest.Exec(t, server.URL("postgres"), "SELECT pg_reload_conf()")
+	pgtest.Exec(t, url, fmt.Sprintf("ALTER SYSTEM SET citus.local_hostname = '%s'", n.Host))
+	pgtest.Exec(t, url, "SELECT pg_reload_conf()")
 	return n
 }
 
-// mortalCitus are settings under which committed transactions survive a killed server, and shards move while they are written.
+// mortalCitus are settings under which committed transactions survive a killed server, shards move while they are written, and a
+// standby comes back to its primary at once.
 func mortalCitus() map[string]string {
 	settings := pgtest.ClusterSettings()
 	maps.Copy(settings, pgtest.CitusSettings())
-	maps.Copy(settings, map[string]string{"cluster_name": pgtest.Prefix + rand.Text(), "max_connections": "200", "wal_level": "logical", "max_locks_per_transaction": "256"})
+	maps.Copy(settings, map[string]string{"cluster_name": pgtest.Prefix + rand.Text(), "max_connections": "200", "wal_level": "logical", "max_locks_per_transaction": "256", "wal_retrieve_retry_interval": "200ms"})
 	return settings
 }

@@ -38,6 +38,7 @@ func (h failOnLie) RoundTrip(r *http.Request) (*http.Response, error) {
 // drill is writers, a reader of the feed and somebody who compares, all at once on one service.
 type drill struct {
 	t       *testing.T
+	dir     string
 	base    string
 	key     string
 	client  *http.Client
@@ -64,16 +65,27 @@ func startDrill(t *testing.T, env ...string) *drill {
 			t.Log(tail(s.log))
 		}
 	})
-	l := &drill{t: t, base: s.base, key: key, client: &http.Client{Transport: failOnLie{t}, Timeout: 45 * time.Second}, followed: map[string]int{}}
-	for i := range 16 {
+	l := &drill{t: t, dir: dir, base: s.base, key: key, client: &http.Client{Transport: failOnLie{t}, Timeout: 45 * time.Second}, followed: map[string]int{}}
+	l.begin(16)
+	return l
+}
+
+// beside loads the same service as another organization, in a shard of its own.
+func (l *drill) beside(key string, writers int) *drill {
+	o := &drill{t: l.t, dir: l.dir, base: l.base, key: key, client: l.client, followed: map[string]int{}}
+	o.begin(writers)
+	return o
+}
+
+func (l *drill) begin(writers int) {
+	for i := range writers {
 		w := &writer{client: l.client}
 		l.writers = append(l.writers, w)
-		l.all.Go(func() { w.run(t, "writer"+strconv.Itoa(i), l.base, key, "c", &l.stop, &l.count) })
+		l.all.Go(func() { w.run(l.t, "writer"+strconv.Itoa(i), l.base, l.key, "c", &l.stop, &l.count) })
 	}
 	l.all.Go(l.compare)
 	l.all.Go(l.follow)
-	t.Cleanup(l.end)
-	return l
+	l.t.Cleanup(l.end)
 }
 
 func (l *drill) end() {
@@ -137,7 +149,7 @@ func (l *drill) page() (more bool) {
 	status, err := call(l.client, http.MethodGet, l.base+"/api/v1/integrity/changes?companyReference=c&limit=200&after="+strconv.FormatInt(l.cursor, 10), l.key, nil, &page)
 	if err != nil || status != http.StatusOK {
 		if err == nil && status != http.StatusServiceUnavailable {
-			l.t.Errorf("the feed was answered with %d", status)
+			l.t.Errorf("the feed after %d was answered with %d", l.cursor, status)
 		}
 		return true
 	}
@@ -152,12 +164,19 @@ func (l *drill) page() (more bool) {
 	return len(page.Events) > 0
 }
 
-// silence is the longest time in which nothing was acknowledged.
-func (l *drill) silence() time.Duration {
+// silence is the longest time in which nothing was acknowledged, between two times that are not zero. The load has ended.
+func (l *drill) silence(from, to time.Time) time.Duration {
 	var times []time.Time
 	for _, w := range l.writers {
 		for _, ack := range w.acks {
-			times = append(times, ack.at)
+			if ack.at.After(from) && (to.IsZero() || ack.at.Before(to)) {
+				times = append(times, ack.at)
+			}
+		}
+	}
+	for _, end := range []time.Time{from, to} {
+		if !end.IsZero() {
+			times = append(times, end)
 		}
 	}
 	slices.SortFunc(times, time.Time.Compare)
@@ -177,6 +196,12 @@ func (l *drill) nothingLost(database string) {
 	if l.t.Failed() {
 		return
 	}
+	l.found(ledgertest.Attach(l.t, database).Audit(l.t))
+}
+
+// found looks for what was acknowledged in the log of the organization's shard, after the load.
+func (l *drill) found(logs map[domain.Shard][]domain.Event) {
+	l.t.Helper()
 	var acks []acknowledged
 	attempts := 0
 	for _, w := range l.writers {
@@ -187,11 +212,9 @@ func (l *drill) nothingLost(database string) {
 	}
 	const compared = 1 // the record of compare
 	registered := map[string]int{}
-	for _, log := range ledgertest.Attach(l.t, database).Audit(l.t) {
-		for _, e := range log {
-			if e.Type == domain.RecordRegistered {
-				registered[e.Subject]++
-			}
+	for _, e := range logs[domain.Shard(shardOf(l.t, l.key))] {
+		if e.Type == domain.RecordRegistered {
+			registered[e.Subject]++
 		}
 	}
 	eventually(l.t, "the feed is read to its end", func() error {
@@ -211,7 +234,7 @@ func (l *drill) nothingLost(database string) {
 		}
 	}
 	l.t.Logf("%d registrations acknowledged in %d attempts, %d comparisons; lost 0, doubled 0; longest silence %s",
-		len(acks), attempts, l.compared.Load(), l.silence().Round(time.Millisecond))
+		len(acks), attempts, l.compared.Load(), l.silence(time.Time{}, time.Time{}).Round(time.Millisecond))
 }
 
 // replay sends acknowledged declarations once more.

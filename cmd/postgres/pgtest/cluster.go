@@ -37,17 +37,21 @@ func NewCluster(t testing.TB, synchronous bool) *Cluster {
 	t.Helper()
 	c := &Cluster{primaryDir: ClusterDir(t)}
 	c.Primary = StartMortal(t, c.primaryDir, ClusterSettings())
-	standby := ClusterDir(t)
-	c.copyTo(t, standby)
-	c.Standby = StartMortal(t, standby, ClusterSettings())
+	c.Primary, c.Standby = WithStandby(t, c.Primary, c.primaryDir, ClusterSettings())
 	if synchronous {
-		Exec(t, c.PrimaryURL(), "ALTER SYSTEM SET synchronous_standby_names = '*'")
-		Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
-		Eventually(t, "the standby is synchronous", func() (bool, error) {
-			return Ask[bool](c.PrimaryURL(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')")
-		})
+		Synchronous(t, c.PrimaryURL())
 	}
 	return c
+}
+
+// Synchronous makes a primary acknowledge a commit only when its standby has flushed it too.
+func Synchronous(t testing.TB, primary string) {
+	t.Helper()
+	Exec(t, primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+	Exec(t, primary, "SELECT pg_reload_conf()")
+	Eventually(t, "the standby is synchronous", func() (bool, error) {
+		return Ask[bool](primary, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')")
+	})
 }
 
 // PrimaryURL is the database of the server that began as the primary.
@@ -59,9 +63,15 @@ func (c *Cluster) StandbyURL() string { return c.Standby.URL(postgres.Database) 
 // URL names both servers, the first primary first.
 func (c *Cluster) URL(t testing.TB) string {
 	t.Helper()
+	return URLOf(t, c.PrimaryURL(), c.StandbyURL())
+}
+
+// URLOf names the servers of several URLs.
+func URLOf(t testing.TB, urls ...string) string {
+	t.Helper()
 	var hosts, ports []string
 	var last *url.URL
-	for _, one := range []string{c.PrimaryURL(), c.StandbyURL()} {
+	for _, one := range urls {
 		parsed, err := url.Parse(one)
 		if err != nil {
 			t.Fatal("pgtest:", err)
@@ -81,9 +91,28 @@ func (c *Cluster) Kill(t testing.TB, server *postgres.Server) {
 	Kill(t, server)
 }
 
-// Kill ends a server as abruptly as the loss of its machine, and returns when it is gone.
+// Kill ends a server as abruptly as the loss of its machine, and returns when it is gone. The first process must not outlive the
+// others, nor they it: a session that notices its end while it waits for the standby shows others what it has committed, which
+// the standby may lack.
 func Kill(t testing.TB, server *postgres.Server) {
 	t.Helper()
+	if err := syscall.Kill(server.PID(), syscall.SIGSTOP); err != nil { // it begins no more of them
+		t.Fatal("pgtest: kill a server:", err)
+	}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil { // it has ended
+			continue
+		}
+		var pid, parent int
+		var state string
+		_, after, _ := strings.Cut(string(stat), ") ")
+		if _, err := fmt.Sscan(after, &state, &parent); err == nil && parent == server.PID() {
+			_, _ = fmt.Sscan(string(stat), &pid)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 	if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal("pgtest: kill a server:", err)
 	}
@@ -93,12 +122,18 @@ func Kill(t testing.TB, server *postgres.Server) {
 // Promote makes the standby a primary whose commits wait for no other server.
 func (c *Cluster) Promote(t testing.TB) {
 	t.Helper()
+	Promote(t, c.StandbyURL())
+}
+
+// Promote makes a standby a primary.
+func Promote(t testing.TB, standby string) {
+	t.Helper()
 	// Waiting inside would be a query that recovery may cancel.
-	if _, err := Ask[bool](c.StandbyURL(), "SELECT pg_promote(false)"); err != nil {
+	if _, err := Ask[bool](standby, "SELECT pg_promote(false)"); err != nil {
 		t.Fatal("pgtest: promote the standby:", err)
 	}
 	Eventually(t, "the standby is a primary", func() (bool, error) {
-		return Ask[bool](c.StandbyURL(), "SELECT NOT pg_is_in_recovery()")
+		return Ask[bool](standby, "SELECT NOT pg_is_in_recovery()")
 	})
 }
 
@@ -111,33 +146,35 @@ func (c *Cluster) ReturnPrimary(t testing.TB) {
 	Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
 }
 
-// copyTo makes dir a standby's. It copies the files of the stopped primary, because pg_basebackup is no server program and
-// may be missing.
-func (c *Cluster) copyTo(t testing.TB, dir string) {
+// WithStandby starts a standby of a server, which it restarts. It copies the files of the stopped primary, because
+// pg_basebackup is no server program and may be missing.
+func WithStandby(t testing.TB, server *postgres.Server, of string, settings map[string]string) (primary, standby *postgres.Server) {
 	t.Helper()
-	from, to := filepath.Join(c.primaryDir, "pgdata"), filepath.Join(dir, "pgdata")
-	if err := c.Primary.Stop(context.Background()); err != nil {
+	dir := ClusterDir(t)
+	from, to := filepath.Join(of, "pgdata"), filepath.Join(dir, "pgdata")
+	if err := server.Stop(context.Background()); err != nil {
 		t.Fatal("pgtest: stop the primary:", err)
 	}
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil { //nolint:noctx,gosec // it is short; both directories are ours
 		t.Fatalf("pgtest: copy the primary: %v: %s", err, out)
 	}
-	c.Primary = StartMortal(t, c.primaryDir, ClusterSettings())
-	Exec(t, c.Primary.URL("postgres"), "SELECT pg_create_physical_replication_slot('standby')")
-	parsed, err := url.Parse(c.Primary.URL("postgres"))
+	primary = StartMortal(t, of, settings)
+	Exec(t, primary.URL("postgres"), "SELECT pg_create_physical_replication_slot('standby')")
+	parsed, err := url.Parse(primary.URL("postgres"))
 	if err != nil {
 		t.Fatal("pgtest:", err)
 	}
 	query := parsed.Query()
-	settings := fmt.Sprintf("primary_conninfo = 'host=%s port=%s user=%s'\nprimary_slot_name = 'standby'\n", query.Get("host"), query.Get("port"), query.Get("user"))
+	follow := fmt.Sprintf("primary_conninfo = 'host=%s port=%s user=%s'\nprimary_slot_name = 'standby'\n", query.Get("host"), query.Get("port"), query.Get("user"))
 	f, err := os.OpenFile(filepath.Join(to, "postgresql.auto.conf"), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
-		_, err = f.WriteString(settings)
+		_, err = f.WriteString(follow)
 		err = errors.Join(err, f.Close(), os.WriteFile(filepath.Join(to, "standby.signal"), nil, 0o644)) //nolint:gosec // the server's user reads it
 	}
 	if err != nil {
 		t.Fatal("pgtest: make a standby:", err)
 	}
+	return primary, StartMortal(t, dir, settings)
 }
 
 // ClusterDir is a directory for a server, removed when the test ends.
