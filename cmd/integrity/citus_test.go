@@ -157,7 +157,10 @@ func TestCitusCluster(t *testing.T) {
 	logs := ledgertest.Attach(t, cluster.URL()).Audit(t)
 	l.found(logs)
 	other.found(logs)
-	t.Log(must(t, env, "audit", "--data-dir", l.dir))
+	audit := must(t, env, "audit", "--data-dir", l.dir)
+	if t.Log(audit); !strings.Contains(audit, "transparency") || strings.Contains(audit, "no checkpoint") {
+		t.Error("the transparency log was not audited")
+	}
 }
 
 // during tells how fast registrations were acknowledged meanwhile.

@@ -52,7 +52,7 @@ func (s *Store) known(shard domain.Shard) bool { return int(shard) < s.Installat
 func (s *Store) eachShard(ctx context.Context, do func(context.Context, domain.Shard) error) error {
 	shards := make([]domain.Shard, s.Installation.Shards)
 	for i := range shards {
-		shards[i] = domain.Shard(i) //nolint:gosec // a ledger has at most 65,536
+		shards[i] = domain.Shard(i)
 	}
 	return statement.EachShard(ctx, s.Pool, shards, do)
 }

@@ -88,17 +88,17 @@ func (l *Loop) Run(ctx context.Context) {
 func (l *Loop) Look(ctx context.Context) error { return l.work(ctx, l.Shards) }
 
 // work goes on to the next shard where one fails: on a cluster, each may be on a node of its own.
-func (l *Loop) work(ctx context.Context, shards []domain.Shard) error {
-	err := statement.EachShard(ctx, l.Pool, shards, func(ctx context.Context, shard domain.Shard) (err error) {
+func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
+	failed = statement.EachShard(ctx, l.Pool, shards, func(ctx context.Context, shard domain.Shard) (err error) {
 		for more := true; more && err == nil && ctx.Err() == nil; {
 			more, err = l.Work(ctx, shard)
 		}
 		return err
 	})
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() != nil { // whoever ends it asks for no report
+		failed = nil
 	}
-	return err
+	return failed
 }
 
 // Leased is a queue that is worked off row by row. A row is taken by moving its due_at to the end of a lease, with FOR
