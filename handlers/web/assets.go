@@ -40,6 +40,9 @@ var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "te
 //go:embed assets
 var assetFiles embed.FS
 
+// Files are the files that pages load, as they are written: scripts import each other by their own names.
+func Files() (fs.FS, error) { return fs.Sub(assetFiles, "assets") }
+
 // assets holds each file under a name with a hash of its bytes, so that it may be kept for ever: another content has
 // another address.
 type assets struct {

@@ -72,14 +72,17 @@ func (w *Writer) Fault(f Fault) {
 func (w *Writer) End(e End) { w.put(Entry{Kind: KindEnd, End: &e}) }
 
 func (w *Writer) put(e Entry) {
-	line, err := json.Marshal(e)
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false) // data of events stays as it is signed
+	err := encoder.Encode(e)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
 		w.err = err
 	}
 	if w.err == nil {
-		_, w.err = w.out.Write(append(line, '\n'))
+		_, w.err = w.out.Write(line.Bytes())
 	}
 }
 

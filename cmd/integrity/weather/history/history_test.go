@@ -26,7 +26,8 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	all.Wait()
 	w.Fault(Fault{Name: "kill", Target: "a", Start: 1, End: 2})
-	w.End(End{Log: &LogEvent{ID: "evt_1", Sequence: 1}})
+	const data = `{"payload":{"issuer":"<&>"}}`
+	w.End(End{Log: &LogEvent{ID: "evt_1", Sequence: 1, Data: []byte(data)}})
 	w.End(End{Usage: &Usage{Used: 3, Entries: []string{"evt_1"}}})
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -37,6 +38,9 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	if len(h.Calls) != 50 || len(h.Faults) != 1 || len(h.End.Log) != 1 || len(h.End.Usage) != 1 || !reflect.DeepEqual(h.Header, header) {
 		t.Fatalf("read %d calls, %d faults, %+v, %+v", len(h.Calls), len(h.Faults), h.End, h.Header)
+	}
+	if got := string(h.End.Log[0].Data); got != data {
+		t.Errorf("data of an event became %s", got)
 	}
 	for i, c := range h.Calls {
 		if c.Start != int64(i+1) || c.Number == 0 || c.Answer.PublicID != "p" {
