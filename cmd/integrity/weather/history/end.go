@@ -131,3 +131,32 @@ type Monitor struct {
 	Size  int64  `json:"size"` // of the tree that it has seen
 	Alarm string `json:"alarm,omitempty"`
 }
+
+// Parts are the entries that an end state is written as.
+func (s *EndState) Parts() (list []End) {
+	list = parts(list, s.Log, func(v *LogEvent) End { return End{Log: v} })
+	list = parts(list, s.Feed, func(v *FeedEvent) End { return End{Feed: v} })
+	list = parts(list, s.Stream, func(v *Message) End { return End{Stream: v} })
+	list = parts(list, s.Webhooks, func(v *Webhook) End { return End{Webhook: v} })
+	list = parts(list, s.Deliveries, func(v *Delivery) End { return End{Delivery: v} })
+	list = parts(list, s.Receipts, func(v *Receipt) End { return End{Receipt: v} })
+	list = parts(list, s.Usage, func(v *Usage) End { return End{Usage: v} })
+	list = parts(list, s.Checkpoints, func(v *Checkpoint) End { return End{Checkpoint: v} })
+	list = parts(list, s.Evidence, func(v *Evidence) End { return End{Evidence: v} })
+	list = parts(list, s.Verdicts, func(v *Verdict) End { return End{Verdict: v} })
+	list = parts(list, s.Monitors, func(v *Monitor) End { return End{Monitor: v} })
+	if s.Leaves != nil {
+		list = append(list, End{Leaves: s.Leaves})
+	}
+	if s.Trust != nil {
+		list = append(list, End{Trust: s.Trust})
+	}
+	return list
+}
+
+func parts[T any](list []End, of []T, wrap func(*T) End) []End {
+	for i := range of {
+		list = append(list, wrap(&of[i]))
+	}
+	return list
+}
