@@ -14,7 +14,7 @@ func (s *simulation) changeKeys(o *organization, c history.Call) {
 	company := c.Company
 	c.Key, c.Company, c.Request = admin, "", history.Request{Target: target.id}
 	switch n := s.IntN(6); {
-	case n < 2:
+	case n < 2 && target.id != admin:
 		c.Operation, c.Request.Enabled, c.Company = history.Grant, new(s.IntN(3) > 0), company
 		s.do(c, func(c *history.Call) {
 			s.allowed(o, c, func() { s.grant(o, target, c.RequestID, company, *c.Request.Enabled) })
@@ -69,7 +69,7 @@ func (s *simulation) endKey(o *organization, k *apikey, request string) {
 func (s *simulation) certification(o *organization, c history.Call) {
 	c.Company, c.Request = "", history.Request{IdempotencyKey: s.id("idem")}
 	var a *artifact
-	if len(o.artifacts) > 0 && s.IntN(4) > 0 {
+	if len(o.artifacts) > 0 && s.IntN(12) > 0 {
 		a = one(s, o.artifacts)
 	}
 	if a == nil {
@@ -79,7 +79,11 @@ func (s *simulation) certification(o *organization, c history.Call) {
 	}
 	v := one(s, a.versions)
 	c.Request.ArtifactVersion = v.id
-	switch s.IntN(8) {
+	step := s.IntN(8)
+	if s.IntN(2) == 0 { // what comes next on the way to a certificate
+		step = map[string]int{"analyzed": 1, "reviewed": 3, "approved": 4, "certified": 5 + s.IntN(3)}[v.state]
+	}
+	switch step {
 	case 0:
 		c.Operation, c.Request.Artifact, c.Request.ArtifactVersion = history.Upload, a.id, ""
 		s.repeat(o, c, func(c *history.Call) { s.upload(o, c, a) })

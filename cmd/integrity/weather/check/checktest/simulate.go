@@ -142,7 +142,7 @@ func (s *simulation) step() {
 	}
 	name := fmt.Sprint(company, c.Request.Document, number)
 	c.Request.Hash = hash(name)
-	switch s.IntN(16) {
+	switch s.IntN(18) {
 	case 0, 1, 2, 3:
 		if s.IntN(5) == 0 {
 			c.Request.Hash = hash(name + " changed")
@@ -167,7 +167,7 @@ func (s *simulation) step() {
 		s.searchOrUse(o, c)
 	case 13:
 		s.changeKeys(o, c)
-	case 14:
+	case 14, 16, 17:
 		s.certification(o, c)
 	case 15:
 		s.batch(o, c)
