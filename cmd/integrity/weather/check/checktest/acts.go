@@ -15,7 +15,7 @@ func (s *simulation) changeKeys(o *organization, c history.Call) {
 	c.Key, c.Company, c.Request = admin, "", history.Request{Target: target.id}
 	switch n := s.IntN(6); {
 	case n < 2 && target.id != admin:
-		c.Operation, c.Request.Enabled, c.Company = history.Grant, new(s.IntN(3) > 0), company
+		c.Operation, c.Request.Enabled, c.Company = history.Grant, new(s.IntN(2) > 0), company
 		s.do(c, func(c *history.Call) {
 			s.allowed(o, c, func() { s.grant(o, target, c.RequestID, company, *c.Request.Enabled) })
 		})
@@ -69,7 +69,7 @@ func (s *simulation) endKey(o *organization, k *apikey, request string) {
 func (s *simulation) certification(o *organization, c history.Call) {
 	c.Company, c.Request = "", history.Request{IdempotencyKey: s.id("idem")}
 	var a *artifact
-	if len(o.artifacts) > 0 && s.IntN(12) > 0 {
+	if len(o.artifacts) > 0 && (len(o.artifacts) > 5 || s.IntN(8) > 0) {
 		a = one(s, o.artifacts)
 	}
 	if a == nil {
@@ -77,11 +77,11 @@ func (s *simulation) certification(o *organization, c history.Call) {
 		s.repeat(o, c, func(c *history.Call) { s.upload(o, c, nil) })
 		return
 	}
-	v := one(s, a.versions)
+	v := a.versions[max(s.IntN(len(a.versions)), s.IntN(len(a.versions)))]
 	c.Request.ArtifactVersion = v.id
 	step := s.IntN(8)
 	if s.IntN(2) == 0 { // what comes next on the way to a certificate
-		step = map[string]int{"analyzed": 1, "reviewed": 3, "approved": 4, "certified": 5 + s.IntN(3)}[v.state]
+		step = map[string]int{"analyzed": 1, "reviewed": 3, "approved": 4, "certified": one(s, []int{0, 0, 5, 6, 7, 7, 7})}[v.state]
 	}
 	switch step {
 	case 0:
@@ -128,6 +128,7 @@ func (s *simulation) certification(o *organization, c history.Call) {
 			})
 		})
 	case 7:
+		v := one(s, a.versions)
 		if v.certificate == "" {
 			return
 		}
