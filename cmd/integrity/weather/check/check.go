@@ -112,6 +112,8 @@ type checker struct {
 	*index
 	Options
 
+	small int // how many operations porcupine is given at once
+
 	mu     sync.Mutex
 	report Report
 }
@@ -120,7 +122,7 @@ type checker struct {
 func Check(h *history.History, o Options) (Report, error) {
 	o.Limit = cmp.Or(o.Limit, 2*time.Minute)
 	o.Workers = cmp.Or(o.Workers, 1)
-	c := &checker{Options: o, report: Report{Skipped: o.Skip, Counts: map[string]int64{}}}
+	c := &checker{Options: o, small: small, report: Report{Skipped: o.Skip, Counts: map[string]int64{}}}
 	var err error
 	if c.index, err = newIndex(h); err != nil {
 		return Report{}, err

@@ -46,7 +46,8 @@ type read[S any] struct {
 	least *int64
 
 	start, end int64
-	lo, hi     int // before how many writes it surely is not, and after how many
+	lo, hi     int  // before how many writes it surely is not, and after how many
+	sure       bool // at its end exactly lo writes have happened, whatever else is seen
 }
 
 // observe adds a read, with the moments of its call.
@@ -69,7 +70,7 @@ func decide[S any](c *checker, l *line[S]) {
 	reads := l.essential(states)
 	c.add("linear: partitions", 1)
 	c.add("linear: operations", int64(len(l.writes)+len(l.reads)))
-	if len(l.writes)+len(reads) <= small {
+	if len(l.writes)+len(reads) <= c.small {
 		l.judge(c, states, why, 0, len(l.writes), reads)
 		return
 	}
@@ -77,7 +78,7 @@ func decide[S any](c *checker, l *line[S]) {
 		c.violate(l.check, l.of, calls, "it is not linearizable: %s", text)
 		return
 	}
-	l.segments(reads, func(from, to int, reads []read[S]) { l.judge(c, states, why, from, to, reads) })
+	l.segments(c.small/4, reads, func(from, to int, reads []read[S]) { l.judge(c, states, why, from, to, reads) })
 }
 
 // states are those after each number of writes, and why a write cannot be.
@@ -113,6 +114,7 @@ func (l *line[S]) place() {
 			}
 		}
 		r.hi = sort.Search(len(begun), func(i int) bool { return begun[i] > r.end })
+		r.sure = r.lo == r.hi && (r.lo == 0 || over[r.lo-1] <= r.end)
 	}
 }
 
@@ -127,7 +129,7 @@ func (l *line[S]) essential(states []S) []read[S] {
 	latest := map[kind]int64{}
 	var list []read[S]
 	for _, r := range l.reads {
-		if r.lo == r.hi && r.holds(states[r.lo]) {
+		if r.sure && r.holds(states[r.lo]) {
 			continue
 		}
 		k := kind{r.says, -1}
@@ -153,8 +155,9 @@ func compareInts(a, b int64) int {
 	return 0
 }
 
-// tighten narrows the moments of writes by reads that hold of one state alone: all writes up to it came before the end
-// of the read, and all others after its start. It reports reads that contradict each other, or the writes.
+// tighten narrows the moments of writes by what reads hold of: the writes up to the first such state came before the end
+// of the read, and those after the last one came after its start. It reports reads that contradict each other, or the
+// writes.
 func (l *line[S]) tighten(states []S, reads []read[S]) (calls []*history.Call, text string) {
 	n := len(l.writes)
 	after, before := make([]int64, n), make([]int64, n)
@@ -163,18 +166,15 @@ func (l *line[S]) tighten(states []S, reads []read[S]) (calls []*history.Call, t
 		after[i], before[i], afterBy[i], beforeBy[i] = w.after, w.before, w.call, w.call
 	}
 	for _, r := range reads {
-		k, only := l.only(states, r)
-		if !only {
-			if k < 0 {
-				return l.around(r), l.explain(states, r)
-			}
-			continue
+		first, last := l.held(states, r)
+		if first < 0 {
+			return l.around(r), l.explain(states, r)
 		}
-		if k > 0 && r.end < before[k-1] {
-			before[k-1], beforeBy[k-1] = r.end, r.call
+		if first > 0 && r.end < before[first-1] {
+			before[first-1], beforeBy[first-1] = r.end, r.call
 		}
-		if k < n && r.start > after[k] {
-			after[k], afterBy[k] = r.start, r.call
+		if last < n && r.start > after[last] {
+			after[last], afterBy[last] = r.start, r.call
 		}
 	}
 	for i := 1; i < n; i++ {
@@ -196,23 +196,23 @@ func (l *line[S]) tighten(states []S, reads []read[S]) (calls []*history.Call, t
 	return nil, ""
 }
 
-// only is the one state of which a read can hold; −1: there is none.
-func (l *line[S]) only(states []S, r read[S]) (k int, only bool) {
-	k = -1
+// held are the first and the last state in its time of which a read holds; −1 where there is none.
+func (l *line[S]) held(states []S, r read[S]) (first, last int) {
+	first, last = -1, -1
 	for i := r.lo; i <= r.hi; i++ {
 		if r.holds(states[i]) {
-			if k >= 0 {
-				return k, false
+			if first < 0 {
+				first = i
 			}
-			k = i
+			last = i
 		}
 	}
-	return k, k >= 0
+	return first, last
 }
 
 // segments cuts a long line where no read that is left can be on both sides. The writes of both sides have their order by
 // the log and moments that agree with it, so the line is linearizable if each segment is.
-func (l *line[S]) segments(reads []read[S], take func(from, to int, reads []read[S])) {
+func (l *line[S]) segments(size int, reads []read[S], take func(from, to int, reads []read[S])) {
 	l.reads = reads
 	l.place()
 	reads = l.reads
@@ -221,14 +221,14 @@ func (l *line[S]) segments(reads []read[S], take func(from, to int, reads []read
 	var mine []read[S]
 	for k := 0; k <= len(l.writes); k++ {
 		for len(reads) > 0 && reads[0].lo == k {
-			if furthest <= k && (k-from)+len(mine) > small/4 && k > from {
+			if furthest <= k && (k-from)+len(mine) > size && k > from {
 				take(from, k, mine)
 				from, mine = k, nil
 			}
 			furthest = max(furthest, reads[0].hi)
 			mine, reads = append(mine, reads[0]), reads[1:]
 		}
-		if furthest <= k && (k-from)+len(mine) > small/4 && k > from {
+		if furthest <= k && (k-from)+len(mine) > size && k > from {
 			take(from, k, mine)
 			from, mine = k, nil
 		}
@@ -308,7 +308,7 @@ func (l *line[S]) culprit(states []S, why []string, from, to int, reads []read[S
 		}
 	}
 	for _, r := range reads {
-		if k, _ := l.only(states, r); k < 0 {
+		if first, _ := l.held(states, r); first < 0 {
 			return l.around(r), l.explain(states, r)
 		}
 	}
