@@ -115,7 +115,7 @@ func (a artifact) after(e *event) (artifact, string) {
 		v.certificate, v.status = e.Subject, "valid"
 		return must(ok, "certified")
 	}
-	return a, "" // what else is told of an artifact changes no state
+	return a, "" // what else the log says of an artifact changes no state
 }
 
 // certificateOf is the certificate that an event is of.

@@ -1,4 +1,4 @@
-// Package check judges a recorded run of bad weather: whether everything that clients were told is true of one ledger
+// Package check judges a recorded run of bad weather: whether all answers that clients got are those of one ledger
 // that took every request at one moment between its start and its end.
 //
 // The log of the end state is the witness. A request's id stands in each event that the request made, so the log tells

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"strings"
@@ -123,7 +124,7 @@ func (c *checker) copies(check Name, what string, list []history.FeedEvent, by f
 // stream: the broker holds every event of the feeds once, each organization's in order, whatever company it is of.
 func (c *checker) stream() {
 	list := make([]history.FeedEvent, 0, len(c.End.Stream))
-	slices.SortStableFunc(c.End.Stream, func(a, b history.Message) int { return int(int64(a.Number) - int64(b.Number)) }) //nolint:gosec // numbers of messages
+	slices.SortStableFunc(c.End.Stream, func(a, b history.Message) int { return cmp.Compare(a.Number, b.Number) })
 	for _, m := range c.End.Stream {
 		list = append(list, m.Event)
 		if m.ID != m.Event.ID {

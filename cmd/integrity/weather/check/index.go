@@ -271,10 +271,13 @@ func (x *index) effect(c *history.Call) *event {
 // bound says between which moments each event happened. Events of a shard happen in the order of their positions, so
 // that nothing stays open for ever: an unknown call was over when a call after it was answered.
 func (x *index) bound() {
-	for from, to := 0, 0; from < len(x.events); from = to {
-		for to = from; to < len(x.events) && x.events[to].Shard == x.events[from].Shard; to++ {
+	for rest := x.events; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].Shard == rest[0].Shard {
+			n++
 		}
-		shard := x.events[from:to]
+		shard := rest[:n]
+		rest = rest[n:]
 		for _, e := range shard {
 			if e.call != nil {
 				e.after = e.call.Start

@@ -19,7 +19,7 @@ import (
 // saw of it. S is its state. It is linearizable if every write and every read can be put at one moment of its time,
 // the writes in that order, so that each read holds of the state of its moment.
 //
-// The log fixes the order of the writes, so the state is told by how many of them came before: porcupine's state is that
+// The log fixes the order of the writes, so how many of them came before says what the state is: porcupine's state is that
 // number, and what is searched are the moments.
 type line[S any] struct {
 	check  Name
@@ -196,7 +196,7 @@ func (l *line[S]) tighten(states []S, reads []read[S]) (calls []*history.Call, t
 	return nil, ""
 }
 
-// held are the first and the last state in its time of which a read holds; −1 where there is none.
+// held are the first and the last state in its time of which a read holds; −1 where no state is.
 func (l *line[S]) held(states []S, r read[S]) (first, last int) {
 	first, last = -1, -1
 	for i := r.lo; i <= r.hi; i++ {
@@ -270,7 +270,8 @@ func (l *line[S]) judge(c *checker, states []S, why []string, from, to int, read
 	}
 	c.add("linear: porcupine's operations", int64(len(operations)))
 	picture := c.Picture != ""
-	result, info := porcupine.Unknown, porcupine.LinearizationInfo{}
+	var result porcupine.CheckResult
+	var info porcupine.LinearizationInfo
 	if picture {
 		result, info = porcupine.CheckOperationsVerbose(model, operations, c.Limit)
 	} else {
@@ -347,7 +348,7 @@ var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 // draw writes porcupine's page of an illegal line.
 func (c *checker) draw(name string, model porcupine.Model, info porcupine.LinearizationInfo) {
 	path := filepath.Join(c.Picture, unsafeName.ReplaceAllString(name, "_")+".html")
-	file, err := os.Create(path) //nolint:gosec // the caller's directory, and a name of safe characters
+	file, err := os.Create(path)
 	if err == nil {
 		err = porcupine.Visualize(model, info, file)
 		file.Close()

@@ -103,16 +103,19 @@ func (m *models) sequences() {
 		}
 		l := at(m.sequence, Sequence, id)
 		list := m.checker.sequences[id]
-		for from, to := 0, 0; from < len(list); from = to {
-			for to = from + 1; to < len(list) && list[to].call != nil && list[to].call == list[from].call; to++ {
+		for len(list) > 0 {
+			n := 1
+			for n < len(list) && list[n].call != nil && list[n].call == list[0].call {
+				n++
 			}
-			first, last := list[from].Sequence, list[to-1].Sequence
-			l.happen(list[from], func(at int64) (int64, string) {
+			first, last := list[0].Sequence, list[n-1].Sequence
+			l.happen(list[0], func(at int64) (int64, string) {
 				if at != first-1 {
 					return last, fmt.Sprintf("sequence %d comes after %d", first, at)
 				}
 				return last, ""
 			})
+			list = list[n:]
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"integrityledger/cmd/integrity/weather/history"
 )
 
-// log replays the log alone: what stands in it must follow from what stands before, whoever was told what.
+// log replays the log alone: what stands in it must follow from what stands before, whatever answers said.
 func (c *checker) log() {
 	position := map[int]int64{}
 	ids := map[string]bool{}

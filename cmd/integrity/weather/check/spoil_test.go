@@ -171,8 +171,8 @@ func (s spoiled) happened(o history.Operation, kind string) *history.Call {
 	})
 }
 
-// A history that is spoiled in one way is told from a correct one by the check that is meant.
-func TestSpoiledHistoriesAreTold(t *testing.T) {
+// In a history that is spoiled in one way, the check that is meant finds a violation.
+func TestSpoiledHistoriesFail(t *testing.T) {
 	t.Parallel()
 	var made []*history.History
 	for seed := range uint64(6) {

@@ -2,14 +2,18 @@ package check_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/cmd/integrity/weather/check"
 	"integrityledger/cmd/integrity/weather/check/checktest"
 	"integrityledger/cmd/integrity/weather/history"
+	"integrityledger/domain/evidence"
 )
 
 func versionOf(e *history.LogEvent) string {
@@ -294,6 +298,27 @@ func spoilProofs() []spoil {
 				delete(e, "statusObservation")
 				text, err := json.Marshal(e)
 				if err != nil {
+					s.t.Fatal(err)
+				}
+				return text
+			})
+		}},
+		{"a second payload of one record, signed", check.Evidence, func(s spoiled) bool {
+			return s.rewrite(s.End.Evidence[0].File, func(text []byte) []byte {
+				e, err := evidence.ParseEnvelope(text)
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				sign := func(into *evidence.Signed, payload string) {
+					if *into, err = checktest.Sign([]byte(payload)); err != nil {
+						s.t.Fatal(err)
+					}
+				}
+				before := sha256.Sum256([]byte(e.Payload))
+				sign(&e.Signed, strings.Replace(e.Payload, `"sizeBytes":10`, `"sizeBytes":11`, 1))
+				after := sha256.Sum256([]byte(e.Payload))
+				sign(e.StatusObservation, strings.Replace(e.StatusObservation.Payload, hex.EncodeToString(before[:]), hex.EncodeToString(after[:]), 1))
+				if text, err = json.Marshal(e); err != nil {
 					s.t.Fatal(err)
 				}
 				return text

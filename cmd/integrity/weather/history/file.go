@@ -31,7 +31,7 @@ func Create(directory string, h Header) (*Writer, error) {
 	if err := os.MkdirAll(directory, 0o750); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(directory, FileName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the caller's directory
+	file, err := os.OpenFile(filepath.Join(directory, FileName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ type EndState struct {
 
 // Read reads the history of a directory.
 func Read(directory string) (*History, error) {
-	file, err := os.Open(filepath.Join(directory, FileName)) //nolint:gosec // the caller's directory
+	file, err := os.Open(filepath.Join(directory, FileName))
 	if err != nil {
 		return nil, err
 	}

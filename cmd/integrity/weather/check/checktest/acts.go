@@ -169,7 +169,7 @@ func (s *simulation) upload(o *organization, c *history.Call, a *artifact) {
 		a = &artifact{id: s.id("art")}
 		o.artifacts = append(o.artifacts, a)
 	}
-	v := &artifactVersion{id: s.id("ver"), state: "analyzed", number: int32(len(a.versions) + 1)} //nolint:gosec // a few
+	v := &artifactVersion{id: s.id("ver"), state: "analyzed", number: int32(len(a.versions) + 1)}
 	a.versions = append(a.versions, v)
 	s.put(o, c.RequestID, "artifact.version_registered", "", v.id, map[string]any{"artifactId": a.id, "versionId": v.id, "version": v.number, "sha256": hash(v.id)})
 	s.put(o, c.RequestID, "analysis.completed", "", v.id, map[string]any{"artifactId": a.id, "versionId": v.id})
@@ -227,7 +227,7 @@ func (s *simulation) end() error {
 	for i, f := range s.stream {
 		of := s.organizationOf(f.ID)
 		e.Feed = append(e.Feed, f)
-		e.Stream = append(e.Stream, history.Message{Number: uint64(i) + 1, ID: f.ID, Organization: of.ID, Event: f}) //nolint:gosec // an index
+		e.Stream = append(e.Stream, history.Message{Number: uint64(i) + 1, ID: f.ID, Organization: of.ID, Event: f})
 	}
 	for _, o := range s.organizations {
 		s.h.Header.Organizations = append(s.h.Header.Organizations, o.Organization)

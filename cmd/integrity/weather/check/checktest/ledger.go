@@ -74,14 +74,14 @@ type document struct {
 }
 
 type version struct {
-	publicID, recordID  string
-	reserved, revoked   bool
-	registered          bool
-	hash, receivedAt    string
-	payload, signature  string
-	salt                string
-	previous            *int32
-	generatedAt, source string
+	publicID, recordID string
+	reserved, revoked  bool
+	registered         bool
+	hash, receivedAt   string
+	payload, signature string
+	salt               string
+	previous           *int32
+	generatedAt        string
 }
 
 type apikey struct {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"integrityledger/cmd/integrity/weather/history"
+	"integrityledger/domain/evidence"
 )
 
 // The files beside the history.
@@ -34,6 +35,15 @@ type simulation struct {
 func Signer() (note.Signer, error) {
 	l, err := newLedger()
 	return l.notes, err
+}
+
+// Sign signs a payload as the simulated service does.
+func Sign(payload []byte) (evidence.Signed, error) {
+	l, err := newLedger()
+	if err != nil {
+		return evidence.Signed{}, err
+	}
+	return l.signer.SignPayload(payload), nil
 }
 
 // Simulate makes a history of many calls in a directory. The same seed makes the same one.
@@ -220,7 +230,7 @@ func (s *simulation) lookup(o *organization, c history.Call) {
 	c.Operation = history.Lookup
 	c.Request = history.Request{Source: c.Request.Source, Document: c.Request.Document, Version: c.Request.Version}
 	name := fmt.Sprint(o.ID, c.Company, c.Request.Document, c.Request.Version)
-	c = s.do(c, func(c *history.Call) {
+	s.do(c, func(c *history.Call) {
 		s.admitted(o, c, func(o *organization, c *history.Call) {
 			if s.IntN(3) == 0 {
 				c.Request.ReadAfter = new(o.sequence)
