@@ -40,6 +40,7 @@ type exported struct {
 	certificate    bool
 	call           *history.Call
 	text           []byte
+	unread         error // why there is no text
 }
 
 // findings are what each verifier must find alike.
@@ -101,6 +102,7 @@ func (c *checker) evidence() error {
 	for i, e := range list {
 		verdicts[i] = verify(e, trust, now)
 		c.judge(e, verdicts[i], payloads)
+		c.observed(e)
 	}
 	if c.GoAlone || len(list) == 0 {
 		return nil
@@ -125,10 +127,7 @@ func (c *checker) exports() (list []exported) {
 		return twice
 	})
 	for i := range list {
-		var err error
-		if list[i].text, err = c.read(list[i].file); err != nil {
-			c.violate(Evidence, list[i].file, []*history.Call{list[i].call}, "it cannot be read: %v", err)
-		}
+		list[i].text, list[i].unread = c.read(list[i].file)
 	}
 	return list
 }
@@ -156,6 +155,8 @@ func (c *checker) judge(e exported, f findings, payloads map[string]string) {
 	calls := []*history.Call{e.call}
 	revoked := f.ObservedStatus != nil && *f.ObservedStatus == "revoked"
 	switch {
+	case e.unread != nil:
+		c.violate(Evidence, e.file, calls, "it cannot be read: %v", e.unread)
 	case f.Signature != "valid", !e.certificate && (f.References != "valid" || f.Observation != "valid"), f.Inclusion == "invalid", f.Inclusion == "untrusted", !f.Good && !revoked:
 		c.violate(Evidence, e.file, calls, "it does not verify: %s", f)
 	case f.payload.PublicID != e.publicID:
@@ -163,6 +164,58 @@ func (c *checker) judge(e exported, f findings, payloads map[string]string) {
 	case !e.certificate && payloads[e.publicID] != string(f.payload.AppendCanonical(nil)):
 		c.violate(Evidence, e.file, calls, "what it signs is not what the log holds of %s", e.publicID)
 	}
+}
+
+// observed: the state that an evidence states is that of its sequence, which was reached when it was asked for.
+func (c *checker) observed(e exported) {
+	of, known := c.public[e.publicID]
+	envelope, err := evidence.ParseEnvelope(e.text)
+	if e.certificate || !known || err != nil || envelope.StatusObservation == nil {
+		return // which judge refuses
+	}
+	calls := []*history.Call{e.call}
+	stated, err := evidence.ParseStatusPayload([]byte(envelope.StatusObservation.Payload))
+	if err != nil {
+		c.violate(Evidence, e.file, calls, "%v", err)
+		return
+	}
+	status := "not registered"
+	for _, event := range between(c.feeds[of.organization+"/"+of.company], 0, stated.Sequence) {
+		if event.of == of {
+			status = event.status
+		}
+	}
+	if status != string(stated.Status) {
+		c.violate(Evidence, e.file, calls, "it states that the record is %s at sequence %d, but the log says %s", stated.Status, stated.Sequence, status)
+	}
+	if e.call == nil {
+		return
+	}
+	for _, event := range c.sequences[of.organization] {
+		least := e.call.Request.ReadAfter
+		switch {
+		case event.Sequence <= stated.Sequence && event.after > e.call.End:
+			c.violate(Evidence, e.file, []*history.Call{e.call, event.call}, "it states sequence %d, but %s was asked for later", stated.Sequence, event)
+			return
+		case event.Sequence > stated.Sequence && least == nil && event.before < e.call.Start:
+			c.violate(Evidence, e.file, []*history.Call{e.call, event.call}, "it states sequence %d, but %s was acknowledged before it was asked for", stated.Sequence, event)
+			return
+		case event.Sequence > stated.Sequence && least != nil && event.Sequence <= *least:
+			c.violate(ReadAfter, e.file, calls, "it states sequence %d, but %d was asked for", stated.Sequence, *least)
+			return
+		}
+	}
+}
+
+// notes are all checkpoints of the run: those that somebody kept, and those in evidence.
+func (c *checker) notes() []history.Checkpoint {
+	list := slices.Clone(c.End.Checkpoints)
+	for _, e := range c.exports() {
+		if envelope, err := evidence.ParseEnvelope(e.text); err == nil && envelope.Inclusion != nil {
+			list = append(list, history.Checkpoint{By: e.file, Note: envelope.Inclusion.Checkpoint})
+		}
+	}
+	return list
 }
 
 // checkpoints: all that anybody saw are of one tree, which holds each event of the log once.
@@ -180,7 +233,8 @@ func (c *checker) checkpoints() {
 		c.violate(Checkpoint, "the run", nil, "nobody has kept a checkpoint")
 	}
 	roots := map[int64]evidence.Checkpoint{}
-	for _, p := range c.End.Checkpoints {
+	notes := c.notes()
+	for _, p := range notes {
 		of := fmt.Sprintf("%s at %s", p.By, time.Duration(p.Seen).Round(time.Millisecond))
 		opened, err := evidence.OpenCheckpoint(p.Note, trust)
 		if err != nil {
@@ -203,6 +257,6 @@ func (c *checker) checkpoints() {
 			c.violate(Checkpoint, fmt.Sprintf("size %d", size), nil, "its root is %s, but that of the tree's first %d leaves is %s: the log is forked", roots[size].Root, size, root)
 		}
 	}
-	c.add("checkpoints", int64(len(c.End.Checkpoints)))
+	c.add("checkpoints", int64(len(notes)))
 	c.add("checkpoints: sizes", int64(len(roots)))
 }

@@ -324,6 +324,45 @@ func spoilProofs() []spoil {
 				return text
 			})
 		}},
+		{"evidence of another state", check.Evidence, func(s spoiled) bool {
+			return s.reobserve(func(p *evidence.StatusPayload) {
+				p.Status = map[evidence.Status]evidence.Status{"current": "superseded", "superseded": "current", "revoked": "current"}[p.Status]
+			})
+		}},
+		{"evidence of a state that is yet to come", check.Evidence, func(s spoiled) bool {
+			s.Calls = append(s.Calls, history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1, End: 2,
+				Request: history.Request{PublicID: s.End.Evidence[0].PublicID}, Answer: history.Answer{File: s.End.Evidence[0].File}})
+			s.End.Evidence = nil
+			return true
+		}},
+		{"evidence of an old state", check.Evidence, func(s spoiled) bool {
+			s.Calls = append(s.Calls, history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1 << 60, End: 1 << 60,
+				Request: history.Request{PublicID: s.End.Evidence[0].PublicID}, Answer: history.Answer{File: s.End.Evidence[0].File}})
+			s.End.Evidence = nil
+			return s.reobserve(func(p *evidence.StatusPayload) { p.Sequence-- })
+		}},
+		{"evidence of a state before the one that was asked for", check.ReadAfter, func(s spoiled) bool {
+			s.Calls = append(s.Calls, history.Call{Operation: history.EvidenceRead, Organization: "org_a", Outcome: history.Answered, Start: 1 << 60, End: 1 << 60,
+				Request: history.Request{PublicID: s.End.Evidence[0].PublicID, ReadAfter: new(int64(1 << 40))}, Answer: history.Answer{File: s.End.Evidence[0].File}})
+			s.End.Evidence = nil
+			return s.reobserve(func(p *evidence.StatusPayload) { p.Sequence-- })
+		}},
+		{"evidence in a log of its own", check.Checkpoint, func(s spoiled) bool {
+			return s.reform(func(e *evidence.Envelope) {
+				payload := sha256.Sum256([]byte(e.Payload))
+				leaf := evidence.Leaf{
+					ID: "evt_01m8bs7qz4e2vb4vqnwzmdn75b", Type: "integrity.registered", OccurredAt: "2026-11-26T10:00:00Z", PayloadSHA256: new(hex.EncodeToString(payload[:])),
+					BodySHA256: strings.Repeat("0", 64), Nonce: strings.Repeat("A", 22),
+				}.AppendCanonical(nil)
+				signer, err := checktest.Signer()
+				if err != nil {
+					s.t.Fatal(err)
+				}
+				e.Inclusion = &evidence.Inclusion{
+					Leaf: string(leaf), TreeSize: 1, Hashes: []string{}, Checkpoint: checktest.SignCheckpoint(signer, 1, tlog.RecordHash(leaf)),
+				}
+			})
+		}},
 		{"a signature in the log that does not hold", check.Evidence, func(s spoiled) bool {
 			s.End.Evidence = nil
 			return s.setText(s.index(ofType("integrity.registered")), `"erp"`, `"crm"`)
@@ -402,6 +441,46 @@ func spoilProofs() []spoil {
 			return true
 		}},
 	}
+}
+
+// reform changes an evidence.
+func (s spoiled) reform(change func(*evidence.Envelope)) bool {
+	name := "evidence/" + s.reformed() + ".json"
+	return s.rewrite(name, func(text []byte) []byte {
+		e, err := evidence.ParseEnvelope(text)
+		if err == nil {
+			change(&e)
+			text, err = json.Marshal(e)
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return text
+	})
+}
+
+// reformed is the record whose evidence is changed.
+func (s spoiled) reformed() string {
+	for _, c := range s.Calls {
+		if c.Answer.File != "" {
+			return c.Request.PublicID
+		}
+	}
+	return s.End.Evidence[0].PublicID
+}
+
+// reobserve signs an evidence's observation anew.
+func (s spoiled) reobserve(change func(*evidence.StatusPayload)) bool {
+	return s.reform(func(e *evidence.Envelope) {
+		p, err := evidence.ParseStatusPayload([]byte(e.StatusObservation.Payload))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		change(&p)
+		if *e.StatusObservation, err = checktest.Sign(p.AppendCanonical(nil)); err != nil {
+			s.t.Fatal(err)
+		}
+	})
 }
 
 // setText changes the data of an event as text.
