@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"integrityledger/cmd/integrity/weather/check"
@@ -174,19 +175,22 @@ func (s spoiled) happened(o history.Operation, kind string) *history.Call {
 // In a history that is spoiled in one way, the check that is meant finds a violation.
 func TestSpoiledHistoriesFail(t *testing.T) {
 	t.Parallel()
-	var made []*history.History
-	for seed := range uint64(6) {
-		h, err := checktest.Simulate(t.TempDir(), 100+seed, 1500)
-		if err != nil {
-			t.Fatal(err)
-		}
-		made = append(made, h)
+	made := make([]func() *history.History, 6)
+	for i := range made {
+		directory := t.TempDir()
+		made[i] = sync.OnceValue(func() *history.History {
+			h, err := checktest.Simulate(directory, 100+uint64(i), 1500)
+			if err != nil {
+				panic(err)
+			}
+			return h
+		})
 	}
 	for _, c := range slices.Concat(spoilWrites(), spoilReads(), spoilCopies(), spoilProofs()) {
 		t.Run(string(c.by)+": "+c.name, func(t *testing.T) {
 			t.Parallel()
 			for _, h := range made {
-				s := clone(t, h)
+				s := clone(t, h())
 				if !c.spoil(s) {
 					continue
 				}
