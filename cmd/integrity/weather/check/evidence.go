@@ -191,19 +191,14 @@ func (c *checker) observed(e exported) {
 	if e.call == nil {
 		return
 	}
-	for _, event := range c.sequences[of.organization] {
-		least := e.call.Request.ReadAfter
-		switch {
-		case event.Sequence <= stated.Sequence && event.after > e.call.End:
-			c.violate(Evidence, e.file, []*history.Call{e.call, event.call}, "it states sequence %d, but %s was asked for later", stated.Sequence, event)
-			return
-		case event.Sequence > stated.Sequence && least == nil && event.before < e.call.Start:
-			c.violate(Evidence, e.file, []*history.Call{e.call, event.call}, "it states sequence %d, but %s was acknowledged before it was asked for", stated.Sequence, event)
-			return
-		case event.Sequence > stated.Sequence && least != nil && event.Sequence <= *least:
-			c.violate(ReadAfter, e.file, calls, "it states sequence %d, but %d was asked for", stated.Sequence, *least)
-			return
-		}
+	list, least := c.sequences[of.organization], e.call.Request.ReadAfter
+	if reached := between(list, stated.Sequence-1, stated.Sequence); len(reached) == 0 || reached[0].after > e.call.End {
+		c.violate(Evidence, e.file, calls, "it states sequence %d, which was not reached before its end", stated.Sequence)
+	}
+	if least != nil && stated.Sequence < *least {
+		c.violate(ReadAfter, e.file, calls, "it states sequence %d, but %d was asked for", stated.Sequence, *least)
+	} else if missed := c.missed("log "+of.organization, list, stated.Sequence, e.call.Start); least == nil && missed != nil {
+		c.violate(Evidence, e.file, []*history.Call{e.call, missed.call}, "it states sequence %d, but %s was acknowledged before it was asked for", stated.Sequence, missed)
 	}
 }
 

@@ -48,6 +48,33 @@ func between(list []*event, after, to int64) []*event {
 	return list[from:max(from, end)]
 }
 
+// floor is, for each event of a list and for the end, when the first of it and those after it was surely over. It is asked
+// for often, and kept by the list's name.
+func (c *checker) floor(name string, list []*event) []int64 {
+	if c.floors == nil {
+		c.floors = map[string][]int64{}
+	}
+	f, known := c.floors[name]
+	if !known {
+		f = make([]int64, len(list)+1)
+		f[len(list)] = never
+		for i := len(list) - 1; i >= 0; i-- {
+			f[i] = min(f[i+1], list[i].before)
+		}
+		c.floors[name] = f
+	}
+	return f
+}
+
+// missed is the first event after a sequence that was surely over before a moment, or nil.
+func (c *checker) missed(name string, list []*event, sequence, moment int64) *event {
+	rest := between(list, sequence, never)
+	if c.floor(name, list)[len(list)-len(rest)] >= moment {
+		return nil
+	}
+	return rest[slices.IndexFunc(rest, func(e *event) bool { return e.before < moment })]
+}
+
 // page: a reader that goes on from nextCursor has passed every event before it, so the page must hold all of them. At the
 // end of the feed it must show what was acknowledged before the page was asked for, or up to the sequence that it names.
 func (c *checker) page(call *history.Call) {
@@ -83,13 +110,12 @@ func (c *checker) page(call *history.Call) {
 	if a.HasMore {
 		return
 	}
-	for _, e := range between(list, a.NextCursor, never) {
-		switch after := call.Request.ReadAfter; {
-		case after == nil && e.before < call.Start:
-			c.violate(FeedPage, of, []*history.Call{call, e.call}, "the feed ends at %d, but %s was acknowledged before the page was asked for", a.NextCursor, e)
-		case after != nil && e.Sequence <= *after:
+	if after := call.Request.ReadAfter; after != nil {
+		for _, e := range between(list, a.NextCursor, *after) {
 			c.violate(ReadAfter, of, []*history.Call{call, e.call}, "the feed ends at %d, but %s lies within the sequence %d that was asked for", a.NextCursor, e, *after)
 		}
+	} else if e := c.missed("feed "+of, list, a.NextCursor, call.Start); e != nil {
+		c.violate(FeedPage, of, []*history.Call{call, e.call}, "the feed ends at %d, but %s was acknowledged before the page was asked for", a.NextCursor, e)
 	}
 }
 

@@ -123,6 +123,7 @@ type index struct {
 	feeds         map[string][]*event    // by organization and company reference
 	answers       map[versionKey][]int64 // see asked
 	accesses      map[string][]*event    // see grants
+	floors        map[string][]int64     // see floor
 }
 
 func newIndex(h *history.History) (*index, error) {

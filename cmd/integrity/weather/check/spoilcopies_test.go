@@ -45,6 +45,11 @@ func spoilCopies() []spoil {
 			slices.Reverse(s.pageOf(2).Answer.Events)
 			return true
 		}},
+		{"a page that goes back", check.FeedPage, func(s spoiled) bool {
+			c := s.pageOf(1)
+			c.Request.After = c.Answer.Events[0].Sequence
+			return true
+		}},
 		{"a page with an event that the log lacks", check.FeedPage, func(s spoiled) bool {
 			s.pageOf(1).Answer.Events[0].ID = "phantom"
 			return true
@@ -184,6 +189,14 @@ func spoilCopies() []spoil {
 		}},
 		{"a webhook with another status", check.Webhook, func(s spoiled) bool {
 			s.End.Receipts[3].RecordStatus = "another"
+			return true
+		}},
+		{"a webhook of another record", check.Webhook, func(s spoiled) bool {
+			s.End.Receipts[3].PublicID = "another"
+			return true
+		}},
+		{"a webhook of another version", check.Webhook, func(s spoiled) bool {
+			s.End.Receipts[3].Version = 77
 			return true
 		}},
 		{"a webhook of the future", check.Webhook, func(s spoiled) bool {

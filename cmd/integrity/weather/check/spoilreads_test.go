@@ -113,6 +113,11 @@ func spoilReads() []spoil {
 			c.Answer.Result = "HASH_MISMATCH"
 			return true
 		}},
+		{"a revoked result of a record that is not", check.Version, func(s spoiled) bool {
+			c := s.find(func(c *history.Call) bool { return answered(history.Compare)(c) && c.Answer.Result == "MATCH_CURRENT" })
+			c.Answer.Result = "RECORD_REVOKED"
+			return true
+		}},
 		{"an invalid signature", check.Version, func(s spoiled) bool {
 			s.find(answered(history.Compare)).Answer.Result = "SIGNATURE_INVALID"
 			return true

@@ -200,7 +200,7 @@ func (m *models) seenStranger(c *history.Call) {
 	switch c.Operation {
 	case history.Record, history.EvidenceRead, history.Compare, history.Revoke, history.Release:
 		if c.Outcome == history.Answered {
-			m.violate(Version, c.Request.PublicID, []*history.Call{c}, "a %s was answered, but the log has no version of this public id", c.Operation)
+			m.violate(Version, c.Request.PublicID, []*history.Call{c}, "%s was answered, but the log has no version of this public id", c.Operation)
 		}
 	}
 }
