@@ -174,6 +174,9 @@ func (f *faults) draw(all []history.Fault, a axis) {
 // Middle is the baseline of a bar's text.
 func (b bar) Middle() px { return b.Y + barHeight - 4 }
 
+// Healed is the end of the fault itself.
+func (b bar) Healed() px { return b.X + b.W }
+
 // Line is where the way back to normal is drawn.
 func (b bar) Line() px { return b.Y + barHeight/2 }
 

@@ -201,8 +201,8 @@ func TestBars(t *testing.T) {
 		t.Errorf("bars cover each other: %v", top)
 	}
 	back := all(v.id("bar-1"), named("path"))
-	if len(back) != 1 || !strings.Contains(attribute(back[0], "d"), "H328.8") {
-		t.Error("the way back of the first fault must end at 25 s")
+	if len(back) != 1 || !strings.Contains(attribute(back[0], "d"), "M293 ") || !strings.Contains(attribute(back[0], "d"), "H328.8") {
+		t.Error("the way back of the first fault must lead from 20 s to 25 s")
 	}
 	if len(all(v.id("bar-3"), named("path"))) != 0 {
 		t.Error("a fault whose recovery was not looked for has a way back")
