@@ -147,10 +147,11 @@ func count(n any) string {
 	return text
 }
 
-// short cuts a foreign text.
+// short cuts a foreign text after so many characters, without looking at the rest of it.
 func short(most int, text any) string {
-	s := strings.ToValidUTF8(fmt.Sprint(text), "\ufffd")
-	if utf8.RuneCountInString(s) <= most {
+	s := fmt.Sprint(text)
+	s = strings.ToValidUTF8(s[:min(len(s), utf8.UTFMax*(most+1))], "\ufffd")
+	if len(s) <= most || utf8.RuneCountInString(s) <= most {
 		return s
 	}
 	return string([]rune(s)[:most]) + " …"

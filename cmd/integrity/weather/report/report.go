@@ -15,7 +15,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"integrityledger/cmd/integrity/weather/history"
 )
@@ -26,22 +25,19 @@ const (
 	VerdictsFileName = "verdicts.json"
 )
 
-// Verdicts is what is said of a run once it is over.
+// Verdicts is what is said of a run once it is over. Its JSON form has that of the checker's report in it.
 type Verdicts struct {
-	Again  string  `json:"again"` // the command that runs it again
-	Checks []Check `json:"checks"`
-}
-
-// Check is one, with what it has found. Without findings it is passed, unless it was skipped.
-type Check struct {
-	Name       string    `json:"name"`
-	Skipped    bool      `json:"skipped,omitempty"`
-	Violations []Finding `json:"violations,omitempty"`
-	Undecided  []Finding `json:"undecided,omitempty"`
+	Again      string           `json:"again"`  // the command that runs it again
+	Checks     []string         `json:"checks"` // the names of all, also of those that have found nothing
+	Violations []Finding        `json:"violations"`
+	Undecided  []Finding        `json:"undecided"`
+	Skipped    []string         `json:"skipped"`
+	Counts     map[string]int64 `json:"counts"` // how much was checked of what
 }
 
 // Finding is something that a check says: what it is about, and the numbers of the calls that show it.
 type Finding struct {
+	Check string  `json:"check"`
 	Of    string  `json:"of"`
 	Text  string  `json:"text"`
 	Calls []int64 `json:"calls,omitempty"`
@@ -112,6 +108,7 @@ type page struct {
 	Totals   tally
 	Checks   []checked
 	Verdict  verdict
+	Counts   []counted
 	Faults   faults
 	Chart    chart
 	Clients  clients
@@ -131,7 +128,8 @@ func newPage(h *history.History, v Verdicts) page {
 	p := page{Header: h.Header, Again: v.Again, Length: a.length, Calls: len(h.Calls), Commands: cut(h.End.Verdicts), Monitors: cut(h.End.Monitors)}
 	p.Organizations = cut(p.Organizations)
 	p.Cut = len(h.Header.Organizations) - len(p.Organizations)
-	p.Checks, p.Verdict = judge(h, v.Checks)
+	p.Checks, p.Verdict = judge(h, v)
+	p.Counts = newCounts(v.Counts)
 	p.Faults = newFaults(h.Faults, a)
 	p.Chart = newChart(h.Calls, a)
 	p.Chart.mark(p.Checks, a)
@@ -143,111 +141,3 @@ func newPage(h *history.History, v Verdicts) page {
 }
 
 func cut[T any](all []T) []T { return all[:min(len(all), mostRows)] }
-
-// checked is a check as the page shows it.
-type checked struct {
-	Check
-	Word     string // violated, undecided, skipped or passed
-	Findings []finding
-	More     int // findings that are not shown
-}
-
-type finding struct {
-	Word, Of, Text string
-	Calls          []history.Call
-	More           int
-}
-
-// verdict is the one sentence about a run.
-type verdict struct {
-	Word                                   string // violated, undecided or passed
-	Violations, Undecided, Skipped, Checks int
-}
-
-const (
-	violated  = "violated"
-	undecided = "undecided"
-	skipped   = "skipped"
-	passed    = "passed"
-)
-
-// Few findings tell what many more would.
-const (
-	mostFindings = 50 // of a check
-	mostCalls    = 12 // of a finding
-)
-
-// judge brings the checks into the order in which they matter: violated, undecided, skipped, passed.
-func judge(h *history.History, checks []Check) (all []checked, v verdict) {
-	wanted := map[int64]*history.Call{}
-	each := func(use func(number int64)) {
-		for _, c := range checks {
-			for _, found := range [][]Finding{c.Violations, c.Undecided} {
-				for _, f := range found[:min(len(found), mostFindings)] {
-					for _, number := range f.Calls[:min(len(f.Calls), mostCalls)] {
-						use(number)
-					}
-				}
-			}
-		}
-	}
-	each(func(number int64) { wanted[number] = nil })
-	for i := range h.Calls {
-		if _, is := wanted[h.Calls[i].Number]; is {
-			wanted[h.Calls[i].Number] = &h.Calls[i]
-		}
-	}
-	for _, word := range []string{violated, undecided, skipped, passed} {
-		for _, c := range checks {
-			if wordOf(c) != word {
-				continue
-			}
-			one := checked{Check: c, Word: word}
-			one.take(violated, c.Violations, wanted)
-			one.take(undecided, c.Undecided, wanted)
-			all = append(all, one)
-			v.Violations += len(c.Violations)
-			v.Undecided += len(c.Undecided)
-			if c.Skipped {
-				v.Skipped++
-			}
-		}
-	}
-	v.Checks, v.Word = len(all), undecided
-	switch {
-	case v.Violations > 0:
-		v.Word = violated
-	case len(all) > v.Skipped && v.Undecided == 0:
-		v.Word = passed
-	}
-	return all, v
-}
-
-func wordOf(c Check) string {
-	switch {
-	case len(c.Violations) > 0:
-		return violated
-	case len(c.Undecided) > 0:
-		return undecided
-	case c.Skipped:
-		return skipped
-	}
-	return passed
-}
-
-func (c *checked) take(word string, found []Finding, calls map[int64]*history.Call) {
-	for i, f := range found {
-		if i == mostFindings {
-			c.More += len(found) - i
-			return
-		}
-		one := finding{Word: word, Of: f.Of, Text: f.Text, More: max(0, len(f.Calls)-mostCalls)}
-		for _, number := range f.Calls[:len(f.Calls)-one.More] {
-			if call := calls[number]; call != nil {
-				one.Calls = append(one.Calls, *call)
-			}
-		}
-		slices.SortFunc(one.Calls, func(a, b history.Call) int { return int(min(1, max(-1, a.Start-b.Start))) })
-		c.Findings = append(c.Findings, one)
-	}
-}

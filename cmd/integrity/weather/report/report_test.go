@@ -66,10 +66,11 @@ func small() (*history.History, Verdicts) {
 		{ID: "evt_2", RequestID: "batch", Data: json.RawMessage(`{"source":"s","documentReference":"d","version":1}`)},
 		{ID: "evt_3", RequestID: "another", Data: json.RawMessage(`[]`)},
 	}
-	return h, Verdicts{Again: "make weather SEED=42", Checks: []Check{
-		{Name: "log"}, {Name: "quota", Undecided: []Finding{{Of: "org_1", Text: "not decided in two minutes"}}}, {Name: "search", Skipped: true},
-		{Name: "resolved", Violations: []Finding{{Of: "d/1", Text: "it took effect twice", Calls: []int64{500, 777}}}},
-	}}
+	return h, Verdicts{
+		Again: "make weather SEED=42", Checks: []string{"log", "quota", "search", "resolved"}, Skipped: []string{"search"}, Counts: map[string]int64{"feed pages": 1234},
+		Undecided:  []Finding{{Check: "quota", Of: "org_1", Text: "not decided in two minutes", Calls: []int64{11}}},
+		Violations: []Finding{{Check: "resolved", Of: "d/1", Text: "it took effect twice", Calls: []int64{500, 777}}},
+	}
 }
 
 // view is a page as a reader of HTML sees it.
@@ -155,6 +156,10 @@ func TestPage(t *testing.T) {
 	h, verdicts := small()
 	v := draw(t, h, verdicts)
 	v.wantRow("calls", "register 204 200 1 3 102 ms 1.0 s 5.0 s")
+	v.wantRow("checks", "feed pages 1 234")
+	if tiles := words(all(v.root, func(n *html.Node) bool { return attribute(n, "class") == "tiles" })[0]); tiles != "calls 208 answers 202 refusals 1 unknown outcomes 5 faults 3 longest recovery 5.0 s" {
+		t.Error(tiles)
+	}
 	v.wantRow("calls", "lookup 2 1 0 1 1.0 s 5.0 s 5.0 s")
 	v.wantRow("calls", "refusal 409 version_conflict 1")
 	v.wantRow("time", "0:30 200 0 0 100 ms 198 ms")
@@ -262,15 +267,17 @@ func TestOrderOfChecks(t *testing.T) {
 		t.Errorf("%d drawings mark the violation at 40 s, must be 5", marks)
 	}
 	for name, test := range map[string]struct {
-		checks []Check
-		want   string
+		verdicts Verdicts
+		want     string
 	}{
-		"good":        {[]Check{{Name: "log"}}, "✓ No violation. 1 check."},
-		"undecided":   {[]Check{{Name: "log"}, {Name: "quota", Undecided: []Finding{{}}}}, "? Not proved. 2 checks, 1 undecided question."},
-		"all skipped": {[]Check{{Name: "log", Skipped: true}}, "? Not proved. 1 check, 1 skipped."},
-		"not judged":  {nil, "? Not proved. No check has judged this run."},
+		"good":             {Verdicts{Checks: []string{"log"}}, "✓ No violation. 1 check."},
+		"undecided":        {Verdicts{Checks: []string{"log", "quota"}, Undecided: []Finding{{Check: "quota"}}}, "? Not proved. 2 checks, 1 undecided question."},
+		"all skipped":      {Verdicts{Skipped: []string{"log"}}, "? Not proved. 1 check, 1 skipped."},
+		"of another check": {Verdicts{Checks: []string{"log"}, Violations: []Finding{{Check: "new"}, {Check: "new"}}}, "✕ 2 violations. 2 checks."},
+		"both":             {Verdicts{Violations: []Finding{{Check: "log"}}, Undecided: []Finding{{Check: "log"}}}, "✕ 1 violation. 1 check, 1 undecided question."},
+		"not judged":       {Verdicts{}, "? Not proved. No check has judged this run."},
 	} {
-		if got := words(draw(t, h, Verdicts{Checks: test.checks}).id("verdict")); got != test.want {
+		if got := words(draw(t, h, test.verdicts).id("verdict")); got != test.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -290,16 +297,15 @@ func poisoned() (*history.History, Verdicts, int) {
 	poison(&h.Header.StartedAt, &o.ID, &o.Name, &o.Plan, &f.Name, &f.Target, &f.Detail, &c.Client, (*string)(&c.Operation), &v.Again)
 	c.Outcome, c.Number = history.Unknown, 777
 	poison(&c.Code)
-	for i := range v.Checks {
-		poison(&v.Checks[i].Name)
-	}
-	poison(&v.Checks[3].Violations[0].Of, &v.Checks[3].Violations[0].Text, &v.Checks[1].Undecided[0].Of, &v.Checks[1].Undecided[0].Text)
+	violation, question := &v.Violations[0], &v.Undecided[0]
+	poison(&v.Checks[0], &v.Skipped[0], &violation.Check, &violation.Of, &violation.Text, &question.Check, &question.Of, &question.Text)
 	command, monitor := history.Verdict{}, history.Monitor{}
 	poison(&command.Name, &command.Organization, &command.Output, &monitor.Name, &monitor.Alarm)
 	h.End.Verdicts, h.End.Monitors = []history.Verdict{command}, []history.Monitor{monitor}
-	var name, version string
-	poison(&name, &version)
+	var name, version, of string
+	poison(&name, &version, &of)
 	h.Header.Versions[name] = version
+	v.Counts[of] = 1
 	return h, v, n
 }
 
@@ -334,6 +340,28 @@ func (v view) harmless() {
 	}
 	if strings.Contains(v.text, "@import") || regexp.MustCompile(`url\(|https?://`).MatchString(v.text) {
 		v.Error("the page names something outside")
+	}
+}
+
+// TestLongTexts: a few texts without end make no page without end, nor do findings.
+func TestLongTexts(t *testing.T) {
+	t.Parallel()
+	h, v := small()
+	long := strings.Repeat("ä<", 200_000)
+	for i := range h.Calls {
+		h.Calls[i].Client, h.Calls[i].Code, h.Calls[i].Operation = long, long, history.Operation(long)
+	}
+	h.Header.Organizations[0].Name, h.Faults[0].Name, h.Faults[0].Target, h.Faults[0].Detail = long, long, long, long
+	h.End.Monitors = []history.Monitor{{Name: long, Alarm: long}}
+	for range 5000 {
+		v.Violations = append(v.Violations, Finding{Check: "log", Of: "d/2", Text: "it is not there", Calls: make([]int64, 5000)})
+	}
+	page := draw(t, h, v)
+	if len(page.text) > 200_000 {
+		t.Errorf("the page has %d bytes", len(page.text))
+	}
+	if checks := words(page.id("checks")); !strings.Contains(checks, "and 4 950 more") {
+		t.Error("the page must say how many findings it leaves out")
 	}
 }
 
@@ -525,18 +553,16 @@ func TestSample(t *testing.T) {
 		t.Skip("SAMPLE names no directory")
 	}
 	h, v := hour(24, 300_000, 400), Verdicts{Again: "make weather SEED=1 SECONDS=3600"}
-	for _, name := range strings.Fields("log order acknowledged refusal resolved idempotency version document sequence key access") {
-		v.Checks = append(v.Checks, Check{Name: name})
-	}
-	v.Checks = append(v.Checks, Check{Name: "quota", Undecided: []Finding{{Of: "org_01, 2026-11", Text: "porcupine did not decide within two minutes"}}},
-		Check{Name: "read-after", Violations: []Finding{{Of: "source/document/3", Text: "the answer shows version 2, but the reader asked for what is after sequence 812", Calls: []int64{90_000, 90_100}}}})
+	v.Checks = strings.Fields("log order acknowledged refusal resolved idempotency version document sequence quota key access read-after")
+	v.Undecided = []Finding{{Check: "quota", Of: "org_01, 2026-11", Text: "porcupine did not decide within two minutes"}}
+	v.Violations = []Finding{{Check: "read-after", Of: "source/document/3", Text: "the answer shows version 2, but the reader asked for what is after sequence 812", Calls: []int64{90_000, 90_100}}}
 	h.End.Verdicts = []history.Verdict{{Name: "audit", Clean: true, Output: "3 shards, 120,000 events: clean"}}
 	s, sv := small()
 	for name, write := range map[string]func(f *os.File) error{
 		"hour.html": func(f *os.File) error { return Write(f, h, v) }, "small.html": func(f *os.File) error { return Write(f, s, sv) },
 		"good.html": func(f *os.File) error {
 			g := hour(9, 20_000, 40)
-			return Write(f, g, Verdicts{Checks: v.Checks[:11], Again: v.Again})
+			return Write(f, g, Verdicts{Checks: v.Checks, Again: v.Again})
 		},
 	} {
 		f, err := os.Create(filepath.Join(directory, name))
