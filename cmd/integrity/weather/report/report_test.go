@@ -263,8 +263,12 @@ func TestOrderOfChecks(t *testing.T) {
 	if got := words(v.id("verdict")); got != "✕ 1 violation. 4 checks, 1 undecided question, 1 skipped." {
 		t.Error(got)
 	}
-	if marks := strings.Count(v.text, `class="mark" x1="436"`); marks != 5 {
+	if marks := strings.Count(v.text, `class="mark" x1="436"`); marks != 5 || strings.Count(v.text, `class="mark"`) != 5 {
 		t.Errorf("%d drawings mark the violation at 40 s, must be 5", marks)
+	}
+	both := Verdicts{Violations: []Finding{{Check: "log", Of: "a"}}, Undecided: []Finding{{Check: "log", Of: "b"}}}
+	if checks := words(draw(t, h, both).id("checks")); !strings.HasPrefix(checks, "Checks log: ✕ violated a : b : undecided.") {
+		t.Errorf("what is violated is not undecided: %s", checks)
 	}
 	for name, test := range map[string]struct {
 		verdicts Verdicts
@@ -274,7 +278,7 @@ func TestOrderOfChecks(t *testing.T) {
 		"undecided":        {Verdicts{Checks: []string{"log", "quota"}, Undecided: []Finding{{Check: "quota"}}}, "? Not proved. 2 checks, 1 undecided question."},
 		"all skipped":      {Verdicts{Skipped: []string{"log"}}, "? Not proved. 1 check, 1 skipped."},
 		"of another check": {Verdicts{Checks: []string{"log"}, Violations: []Finding{{Check: "new"}, {Check: "new"}}}, "✕ 2 violations. 2 checks."},
-		"both":             {Verdicts{Violations: []Finding{{Check: "log"}}, Undecided: []Finding{{Check: "log"}}}, "✕ 1 violation. 1 check, 1 undecided question."},
+		"both":             {both, "✕ 1 violation. 1 check, 1 undecided question."},
 		"not judged":       {Verdicts{}, "? Not proved. No check has judged this run."},
 	} {
 		if got := words(draw(t, h, test.verdicts).id("verdict")); got != test.want {
@@ -340,6 +344,16 @@ func (v view) harmless() {
 	}
 	if strings.Contains(v.text, "@import") || regexp.MustCompile(`url\(|https?://`).MatchString(v.text) {
 		v.Error("the page names something outside")
+	}
+}
+
+// Texts are cut between characters, and what is no text becomes one.
+func TestShort(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "abc": "abc", "äöü": "äöü", "äöüß": "äöü …", "🌧🌧🌧🌧🌧🌧": "🌧🌧🌧 …", "\xff": "\ufffd", "abcdefghijklmnopqrst": "abc …"} {
+		if got := short(3, text); got != want {
+			t.Errorf("%q becomes %q, must be %q", text, got, want)
+		}
 	}
 }
 
