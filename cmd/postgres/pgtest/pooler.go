@@ -13,9 +13,20 @@ import (
 	"testing"
 )
 
-// NewPooler starts PgBouncer until the test ends in front of a database whose URL names a Unix socket, as New's do, and
-// returns the URL through it. settings are lines of its configuration, such as "pool_mode = session".
-func NewPooler(t testing.TB, database string, settings ...string) string {
+// Pooler is how a PgBouncer is run, and the URL through it. Whoever runs it may end it and run it again.
+type Pooler struct {
+	Program    string
+	Args       []string
+	Credential *syscall.Credential // nil: our own user
+	Log, URL   string
+
+	socket string
+}
+
+// PreparePooler writes what PgBouncer needs in front of a database whose URL names a Unix socket, as New's do. It runs as the
+// owner of a path, and settings are lines of its configuration, such as "pool_mode = session". Without PgBouncer the test is
+// skipped.
+func PreparePooler(t testing.TB, database, owned string, settings ...string) Pooler {
 	t.Helper()
 	found, err := findPgBouncer()
 	if err != nil && os.Getenv("CI") != "true" {
@@ -31,11 +42,11 @@ func NewPooler(t testing.TB, database string, settings ...string) string {
 	}
 	query := parsed.Query()
 	host, port := query.Get("host"), query.Get("port")
-	info, err := os.Stat(host)
+	info, err := os.Stat(owned)
 	if err != nil {
 		t.Fatal("pgtest:", err)
 	}
-	owner := info.Sys().(*syscall.Stat_t) // only this user may enter the server's socket directory
+	owner := info.Sys().(*syscall.Stat_t)
 	dir, err := os.MkdirTemp("", "pooler")
 	if err != nil {
 		t.Fatal("pgtest:", err)
@@ -55,11 +66,28 @@ func NewPooler(t testing.TB, database string, settings ...string) string {
 	if err := os.Chown(dir, int(owner.Uid), int(owner.Gid)); err != nil {
 		t.Fatal("pgtest:", err)
 	}
-	pooler := exec.Command(own, "--quiet", config) //nolint:gosec,noctx // a copy, because the owner may not reach the original; the test ends it
-	pooler.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// A copy is run, because the owner may not reach the original.
+	p := Pooler{Program: own, Args: []string{"--quiet", config}, Log: log, socket: filepath.Join(dir, ".s.PGSQL."+port)}
 	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
-		pooler.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
+		p.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
 	}
+	query.Set("host", dir)
+	parsed.RawQuery = query.Encode()
+	p.URL = parsed.String()
+	return p
+}
+
+// NewPooler starts PgBouncer until the test ends, as the user who may enter the database's socket directory, and returns the
+// URL through it.
+func NewPooler(t testing.TB, database string, settings ...string) string {
+	t.Helper()
+	parsed, err := url.Parse(database)
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	p := PreparePooler(t, database, parsed.Query().Get("host"), settings...)
+	pooler := exec.Command(p.Program, p.Args...) //nolint:gosec,noctx // our copy; the test ends it
+	pooler.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: p.Credential}
 	if err := pooler.Start(); err != nil {
 		t.Fatal("pgtest: start PgBouncer:", err)
 	}
@@ -67,20 +95,18 @@ func NewPooler(t testing.TB, database string, settings ...string) string {
 		_ = pooler.Process.Kill()
 		_ = pooler.Wait()
 		if t.Failed() {
-			said, _ := os.ReadFile(log)
+			said, _ := os.ReadFile(p.Log)
 			t.Logf("PgBouncer says: %s", said)
 		}
 	})
 	Eventually(t, "PgBouncer listens", func() (bool, error) {
-		conn, err := net.Dial("unix", filepath.Join(dir, ".s.PGSQL."+port)) //nolint:noctx // a socket of this machine
+		conn, err := net.Dial("unix", p.socket) //nolint:noctx // a socket of this machine
 		if err == nil {
 			err = conn.Close()
 		}
 		return err == nil, err
 	})
-	query.Set("host", dir)
-	parsed.RawQuery = query.Encode()
-	return parsed.String()
+	return p.URL
 }
 
 func findPgBouncer() (string, error) {
