@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	nats "github.com/nats-io/nats.go"
 
 	"integrityledger/cmd/integrity/integritytest"
@@ -29,7 +29,7 @@ func serveBroker(address string) int {
 	if err != nil || convErr != nil {
 		return 2
 	}
-	s, err := server.NewServer(&server.Options{Host: host, Port: port, JetStream: true, StoreDir: os.Getenv(brokerDirVariable), NoSigs: true})
+	s, err := natsserver.NewServer(&natsserver.Options{Host: host, Port: port, JetStream: true, StoreDir: os.Getenv(brokerDirVariable), NoSigs: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2

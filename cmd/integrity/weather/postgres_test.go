@@ -280,6 +280,11 @@ func (w *world) baseBackup(from *server, to string) (string, error) {
 	return string(out), err
 }
 
+func (w *world) verifyBackup(at string) (string, error) {
+	out, err := exec.Command(filepath.Join(w.programs, "pg_verifybackup"), at).CombinedOutput()
+	return string(out), err
+}
+
 // wrapPrograms puts programs of PostgreSQL before those of the machine: each server loads the library, where it is.
 func (w *world) wrapPrograms(t *testing.T, library string) {
 	initdb, err := exec.LookPath("initdb")

@@ -22,13 +22,13 @@ import (
 
 // receivers take the webhooks of all destinations: while there is bad weather they refuse, hang, cut and fail.
 type receivers struct {
-	w      *world
-	url    string
-	fair   atomic.Bool
-	mu     sync.Mutex
-	rng    *rand.Rand
-	known  map[string]destination // by path
-	heard  atomic.Int64
+	w     *world
+	url   string
+	fair  atomic.Bool
+	mu    sync.Mutex
+	rng   *rand.Rand
+	known map[string]destination // by path
+	heard atomic.Int64
 }
 
 type destination struct{ id, secret string }
