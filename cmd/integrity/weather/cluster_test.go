@@ -132,7 +132,7 @@ func (w *world) followed() error {
 	if within(15*time.Second, streams) == nil {
 		return nil
 	}
-	w.note("%s cannot follow %s and is copied anew", late.name, primary.name)
+	w.note("%s cannot follow %s and is copied anew: %s", late.name, primary.name, tail(filepath.Join(late.dir, "postgres.log")))
 	late.kill()
 	if err := late.copyFrom(primary); err != nil {
 		return err

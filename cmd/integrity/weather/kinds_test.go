@@ -38,11 +38,18 @@ func theHelpers(w *world) (names []string) {
 
 func theLinks(w *world) []string { return slices.Collect(maps.Keys(w.links)) }
 
-// theDatabaseLinks are those on which a COMMIT goes to a server.
-func theDatabaseLinks(w *world) []string {
-	return slices.DeleteFunc(theLinks(w), func(name string) bool {
-		return !strings.HasSuffix(name, "→ "+serverOne) && !strings.HasSuffix(name, "→ "+serverTwo) || strings.HasPrefix(name, "pg-")
-	})
+// toThePrimary are the ways of a COMMIT to the server that is the primary when the fault begins.
+func toThePrimary(*world) []string {
+	return []string{serviceName(0) + " → ", serviceName(1) + " → ", "pooler of "}
+}
+
+// link is the one that such a way has at present.
+func (w *world) link(way string) (name string) {
+	primary := w.primary.Load().name
+	if strings.HasPrefix(way, "pooler") {
+		return way + primary + " → " + primary
+	}
+	return way + primary
 }
 
 func one(name string) func(*world) []string { return func(*world) []string { return []string{name} } }
@@ -81,7 +88,7 @@ func allKinds() []kind {
 			slow := network.Weather{Latency: time.Duration(1+p.draw%5) * time.Millisecond, Piece: 64 + int(p.draw%1000)}
 			return slow, slow
 		})},
-		{name: "commit-cut", weight: 14, targets: theDatabaseLinks, through: throughService, begin: cutCommits},
+		{name: "commit-cut", weight: 14, targets: toThePrimary, through: throughService, begin: cutCommits},
 		{name: "rolling-restart", weight: 2, targets: one("services"), begin: rollServices, command: true, needs: func(*world, string) []string {
 			return []string{"rolling restart", serviceName(0), serviceName(1), serviceName(2)}
 		}},
@@ -231,7 +238,8 @@ func strandLink(w *world, p plan) (func(), string) {
 
 // cutCommits cuts the connection of several commits, each before or after the server has it.
 func cutCommits(w *world, p plan) (func(), string) {
-	link := w.links[p.on]
+	name := w.link(p.on)
+	link := w.links[name]
 	how, detail := network.CutAfterCommit, "after the server had it"
 	if p.draw%3 == 0 {
 		how, detail = network.CutBeforeCommit, "before the server had it"
@@ -261,9 +269,9 @@ func cutCommits(w *world, p plan) (func(), string) {
 	return func() {
 		link.AtCommit(network.CommitsPass, nil)
 		close(stop)
-		w.note("%d commits on %s were cut %s", <-done, p.on, detail)
-		w.healed(p.on)
-	}, detail
+		w.note("%d commits on %s were cut %s", <-done, name, detail)
+		w.healed(name)
+	}, name + ": " + detail
 }
 
 // rollServices goes to the version before, one process after the other, and back.

@@ -19,6 +19,7 @@ import (
 
 	"integrityledger/cmd/integrity/weather/check"
 	"integrityledger/cmd/integrity/weather/history"
+	"integrityledger/cmd/integrity/weather/report"
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/cmd/postgres/pgtest/network"
 )
@@ -268,13 +269,47 @@ func (w *world) judge(t *testing.T, again string) {
 		fmt.Printf("%8d %s\n", r.Counts[name], name)
 	}
 	fmt.Printf("checked in %s\n", time.Since(began).Round(time.Second))
-	for _, v := range r.Violations {
-		t.Errorf("%s", v)
+	w.show(t, h, r, again)
+	perCheck := map[check.Name]int{}
+	for _, v := range slices.Concat(r.Violations, r.Undecided) {
+		if perCheck[v.Check]++; perCheck[v.Check] <= shown {
+			t.Errorf("%s", v)
+		}
 	}
-	for _, v := range r.Undecided {
-		t.Errorf("undecided: %s", v)
+	for name, n := range perCheck {
+		if n > shown {
+			t.Errorf("%s: %d in all, see %s", name, n, filepath.Join(w.dir, report.VerdictsFileName))
+		}
 	}
-	_ = again
+}
+
+// shown is how many violations of one check are printed.
+const shown = 5
+
+// ended is the check of what the harness itself has found: alarms, answers that must not be, and what never came to rest.
+const ended = "run"
+
+// show makes the page.
+func (w *world) show(t *testing.T, h *history.History, r check.Report, again string) {
+	v := report.Verdicts{Again: again, Checks: []string{ended}, Counts: r.Counts}
+	for _, name := range check.Names() {
+		v.Checks = append(v.Checks, string(name))
+	}
+	for _, name := range r.Skipped {
+		v.Skipped = append(v.Skipped, string(name))
+	}
+	for _, text := range w.found {
+		v.Violations = append(v.Violations, report.Finding{Check: ended, Of: "the run", Text: text})
+	}
+	for _, one := range r.Violations {
+		v.Violations = append(v.Violations, report.Finding{Check: string(one.Check), Of: one.Of, Text: one.Text, Calls: one.Calls})
+	}
+	for _, one := range r.Undecided {
+		v.Undecided = append(v.Undecided, report.Finding{Check: string(one.Check), Of: one.Of, Text: one.Text, Calls: one.Calls})
+	}
+	if err := report.Save(h, v); err != nil {
+		t.Error(err)
+	}
 }
 
 func sortedNames(counts map[string]int64) []string { return slices.Sorted(maps.Keys(counts)) }

@@ -52,7 +52,8 @@ type world struct {
 
 	organizations []*organization
 	recoveries    recoveries
-	violations    atomic.Int64
+	foundMu       sync.Mutex
+	found         []string // by the harness itself
 }
 
 func serviceName(i int) string { return "service-" + strconv.Itoa(i+1) }
@@ -64,9 +65,12 @@ func (w *world) note(format string, args ...any) {
 
 // violation fails the run, and lets it go on.
 func (w *world) violation(format string, args ...any) {
-	w.violations.Add(1)
-	w.note("VIOLATION: "+format, args...)
-	w.t.Errorf(format, args...)
+	text := fmt.Sprintf(format, args...)
+	w.note("VIOLATION: %s", text)
+	w.t.Error(text)
+	w.foundMu.Lock()
+	defer w.foundMu.Unlock()
+	w.found = append(w.found, text)
 }
 
 // clean is our environment without settings of the service.
