@@ -4,7 +4,7 @@ export FUZZTIME ?= 1m
 # Git refuses a checkout of another user's; the build then goes without its revision.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
-.PHONY: run help check test drill race newest lint bench fuzz build migrate upgrade clean ensure
+.PHONY: run help check test drill weather race newest lint bench fuzz build migrate upgrade clean ensure
 
 run: ensure build ## A ready demo at http://127.0.0.1:8080, with PostgreSQL in INTEGRITY_DATA_DIR (default ./data).
 	bin/integrity serve --demo
@@ -20,6 +20,9 @@ test: ensure ## For a review, in six minutes: all tests but the long stories, wi
 
 drill: ensure ## The long stories: loss of the primary, bad weather, kills, restores, rebuilds, clients of others.
 	.ci/drill
+
+weather: ensure ## Everything fails at random and at once for LENGTH (3m), and what all clients saw is judged: SEED, PREVIOUS=<commit>.
+	@LENGTH='$(LENGTH)' SEED='$(SEED)' PREVIOUS='$(PREVIOUS)' .ci/weather
 
 race: ensure ## The race detector, where goroutines meet, on the newest PostgreSQL.
 	.ci/race

@@ -40,16 +40,16 @@ func theLinks(w *world) []string { return slices.Collect(maps.Keys(w.links)) }
 
 // toThePrimary are the ways of a COMMIT to the server that is the primary when the fault begins.
 func toThePrimary(*world) []string {
-	return []string{serviceName(0) + " → ", serviceName(1) + " → ", "pooler of "}
+	return []string{serviceName(0) + " → the primary", serviceName(1) + " → the primary", "pooler → the primary"}
 }
 
 // link is the one that such a way has at present.
 func (w *world) link(way string) (name string) {
 	primary := w.primary.Load().name
 	if strings.HasPrefix(way, "pooler") {
-		return way + primary + " → " + primary
+		return "pooler of " + primary + " → " + primary
 	}
-	return way + primary
+	return strings.TrimSuffix(way, "the primary") + primary
 }
 
 func one(name string) func(*world) []string { return func(*world) []string { return []string{name} } }
