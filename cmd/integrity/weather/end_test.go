@@ -393,7 +393,7 @@ func (w *world) collectWatchers(*plain) error {
 	r := w.run(time.Minute, w.processes["witness"].env, "log", "cosigned", "--json")
 	var logs []operator.CosignedView
 	if err := json.Unmarshal([]byte(r.out), &logs); err != nil || len(logs) != 1 {
-		return fmt.Errorf("integrity log cosigned: exit code %d, %d logs: %v: %s", r.code, len(logs), err, r.errs)
+		return fmt.Errorf("integrity log cosigned: exit code %d, %d logs: %w: %s", r.code, len(logs), err, r.errs)
 	}
 	seen := history.Monitor{Name: "the witness", Size: logs[0].Size}
 	if len(logs[0].SplitViews) > 0 || logs[0].Halted {

@@ -24,13 +24,13 @@ import (
 	"integrityledger/cmd/postgres/pgtest/network"
 )
 
-// Variables of a run. Without a length there is none.
+// Variables of a run, which needs a length.
 const (
 	lengthVariable   = "INTEGRITY_WEATHER_LENGTH"
 	seedVariable     = "INTEGRITY_WEATHER_SEED"     // drawn where it is not given
 	previousVariable = "INTEGRITY_WEATHER_PREVIOUS" // commit of the version before
 	dirVariable      = "INTEGRITY_WEATHER_DIR"      // of the history and the page; printed where it is not given
-	fairVariable     = "INTEGRITY_WEATHER_FAIR"     // not empty: without faults, for who changes the harness
+	fairVariable     = "INTEGRITY_WEATHER_FAIR"     // not empty: without faults, to change the harness by
 	programVariable  = "INTEGRITY_WEATHER_PROGRAM"  // built already; the same of the version before
 	formerVariable   = "INTEGRITY_WEATHER_FORMER"
 )

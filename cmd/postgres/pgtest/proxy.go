@@ -33,7 +33,7 @@ func NewProxy(t testing.TB, database string) *Proxy {
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // a standby of another user connects too
+	if err := os.Chmod(dir, 0o755); err != nil { // a standby of another user connects too
 		t.Fatal("pgtest:", err)
 	}
 	link := network.Listen(t, network.Address{Network: "unix", Name: filepath.Join(dir, socket)}, network.Address{Network: "unix", Name: filepath.Join(query.Get("host"), socket)})

@@ -60,7 +60,7 @@ func Listen(t testing.TB, at, to Address) *Link {
 	t.Helper()
 	listener, err := net.Listen(at.Network, at.Name) //nolint:noctx // it listens as long as the test lives
 	if err == nil && at.Network == "unix" {
-		err = os.Chmod(at.Name, 0o777) //nolint:gosec // servers of other users connect; the directory says who may
+		err = os.Chmod(at.Name, 0o777) // servers of other users connect; the directory says who may
 	}
 	if err != nil {
 		t.Fatal("network:", err)
