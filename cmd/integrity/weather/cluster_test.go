@@ -35,11 +35,7 @@ func (w *world) startDatabases(t *testing.T) {
 	two.from = fmt.Sprintf(in, w.socketLink(t, "pg-two → pg-one", filepath.Join(one.dir, "socket")))
 	late.from = fmt.Sprintf("host=%s,%s port=5432,5432 user=integrity target_session_attrs=read-write",
 		w.socketLink(t, "pg-late → pg-one", filepath.Join(one.dir, "socket")), w.socketLink(t, "pg-late → pg-two", filepath.Join(two.dir, "socket")))
-	t.Cleanup(func() {
-		for _, s := range w.servers {
-			s.kill()
-		}
-	})
+	t.Cleanup(w.stop) // before the directories go
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := one.start(ctx); err != nil {

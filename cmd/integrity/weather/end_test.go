@@ -97,12 +97,12 @@ func (w *world) rest(log []history.LogEvent) {
 		}
 		return nil
 	})
+	at, err := ask[string](w.primary.Load(), "SELECT pg_current_wal_lsn()::text")
+	if err != nil {
+		w.violation("the primary does not say how far it is: %v", err)
+	}
 	w.await("the late server has replayed all", func() error {
-		at, err := ask[string](w.primary.Load(), "SELECT pg_current_wal_lsn()::text")
-		if err != nil {
-			return err
-		}
-		ok, err := ask[bool](w.servers[serverLate], "SELECT pg_last_wal_replay_lsn() >= '"+at+"'::pg_lsn - 1024*1024")
+		ok, err := ask[bool](w.servers[serverLate], "SELECT pg_last_wal_replay_lsn() >= '"+at+"'")
 		if err == nil && !ok {
 			err = errors.New("it has not")
 		}

@@ -115,6 +115,7 @@ func newWorld(t *testing.T) *world {
 
 // begin starts everything.
 func (w *world) begin(t *testing.T, seed uint64, length time.Duration) {
+	t.Cleanup(w.stop)
 	dir := pgtest.ClusterDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -171,7 +172,6 @@ func (w *world) begin(t *testing.T, seed uint64, length time.Duration) {
 	}
 	w.receivers = w.startReceivers(t, rand.New(rand.NewPCG(seed, 1<<32)))
 	w.receivers.fair.Store(os.Getenv(fairVariable) != "")
-	t.Cleanup(w.stop)
 	w.startServices(t, witnesses)
 	w.processes["witness"].start()
 	w.makeDestinations(t)
@@ -268,6 +268,7 @@ func (w *world) judge(t *testing.T, again string) {
 	for _, name := range sortedNames(r.Counts) {
 		fmt.Printf("%8d %s\n", r.Counts[name], name)
 	}
+	tellRecoveries(h.Faults)
 	fmt.Printf("checked in %s\n", time.Since(began).Round(time.Second))
 	w.show(t, h, r, again)
 	perCheck := map[check.Name]int{}
@@ -280,6 +281,21 @@ func (w *world) judge(t *testing.T, again string) {
 		if n > shown {
 			t.Errorf("%s: %d in all, see %s", name, n, filepath.Join(w.dir, report.VerdictsFileName))
 		}
+	}
+}
+
+// tellRecoveries prints how long it took after each kind of fault until a client's write was acknowledged.
+func tellRecoveries(faults []history.Fault) {
+	took := map[string][]time.Duration{}
+	for _, f := range faults {
+		if f.RecoveredAt > 0 {
+			took[f.Name] = append(took[f.Name], time.Duration(f.RecoveredAt-f.End))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(took)) {
+		all := took[name]
+		slices.Sort(all)
+		fmt.Printf("%8d %s healed: half recovered within %s, all within %s\n", len(all), name, all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
 	}
 }
 

@@ -66,6 +66,11 @@ func (p *process) launch() {
 			return
 		}
 		_ = cmd.Wait() // how it ended stands in ProcessState
+		p.mu.Lock()
+		if p.pid == cmd.Process.Pid {
+			p.pid = 0 // the number may become another's
+		}
+		p.mu.Unlock()
 		close(exited)
 		p.over(cmd.ProcessState.String())
 	})
