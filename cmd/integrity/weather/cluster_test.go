@@ -83,20 +83,26 @@ func (w *world) synchronous(primary *server, patience time.Duration) error {
 // failOver loses the primary with its machine, promotes the standby, and makes the lost one its standby anew.
 func (w *world) failOver(down time.Duration) (told string, err error) {
 	former, next := w.primary.Load(), w.other()
+	// An earlier fault may have ended the standby, which its supervisor is about to start again.
+	if err := within(time.Minute, func() error {
+		_, err := ask[bool](next, "SELECT pg_is_in_recovery()")
+		return err
+	}); err != nil {
+		return "", fmt.Errorf("the standby is away: %w", err)
+	}
 	former.kill()
 	time.Sleep(down) // until somebody notices
-	if _, err := ask[bool](next, "SELECT pg_promote(false)"); err != nil {
-		former.revive()
-		return "", fmt.Errorf("promote %s: %w", next.name, err)
-	}
 	if err := within(time.Minute, func() error {
 		recovering, err := ask[bool](next, "SELECT pg_is_in_recovery()")
+		if err == nil && recovering {
+			_, err = ask[bool](next, "SELECT pg_promote(true, 5)")
+		}
 		if err == nil && recovering {
 			err = errors.New(next.name + " is no primary yet")
 		}
 		return err
 	}); err != nil {
-		return "", err
+		return "", fmt.Errorf("promote %s: %w", next.name, err)
 	}
 	w.primary.Store(next)
 	promoted := time.Now()

@@ -18,8 +18,8 @@ type process struct {
 	program string
 	args    []string
 	env     []string
-	uid     *syscall.Credential // nil: our own
-	onEnd   func(how string)    // told when it ended by itself; may be nil
+	uid     *syscall.Credential   // nil: our own
+	final   func(how string) bool // asked when it ended by itself: whether it stays so; may be nil
 
 	mu     sync.Mutex
 	pid    int
@@ -89,8 +89,11 @@ func (p *process) over(how string) {
 	if !wanted {
 		return
 	}
-	if p.onEnd != nil {
-		p.onEnd(how)
+	if p.final != nil && p.final(how) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.wanted = false
+		return
 	}
 	p.w.note("%s ended by itself (%s); the supervisor starts it again", p.name, how)
 	time.Sleep(time.Second) // as a supervisor waits between two starts

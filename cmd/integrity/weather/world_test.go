@@ -249,10 +249,12 @@ func (w *world) startMonitor() {
 	w.processes["monitor"] = &process{
 		w: w, name: "monitor", program: w.program, env: clean(),
 		args: []string{"monitor", w.front.url, "--trusted-keys", w.pinnedPath(), "--state", w.monitorState(), "--follow", "--every", "2s", "--json"},
-		onEnd: func(how string) {
-			if how == "exit status 1" {
-				w.violation("the monitor raises an alarm: %s", tail(w.processes["monitor"].logPath()))
+		final: func(how string) bool {
+			alarm := how == "exit status 1"
+			if alarm {
+				w.violation("the monitor raises an alarm: %s", lastLine(tail(w.processes["monitor"].logPath())))
 			}
+			return alarm
 		},
 	}
 	w.processes["monitor"].start()
