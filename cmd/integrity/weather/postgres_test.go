@@ -42,7 +42,7 @@ type server struct {
 	wanted  bool
 }
 
-func serverSettings(late bool) map[string]string {
+func serverSettings() map[string]string {
 	settings := pgtest.ClusterSettings()
 	for name, value := range map[string]string{
 		"fsync": "on", "max_connections": "300", "wal_keep_size": "2GB", "max_wal_senders": "10", "wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
@@ -50,9 +50,6 @@ func serverSettings(late bool) map[string]string {
 		"hot_standby_feedback": "on", "cluster_name": "",
 	} {
 		settings[name] = value
-	}
-	if late {
-		settings["recovery_min_apply_delay"] = lateness
 	}
 	return settings
 }
@@ -64,7 +61,7 @@ func (s *server) start(ctx context.Context) error {
 		return nil
 	}
 	running, err := postgres.Start(ctx, postgres.Config{
-		DataDir: s.dir, Purpose: "tests", Disposable: true, Mortal: true, Settings: serverSettings(s.name == serverLate), Wait: time.Minute,
+		DataDir: s.dir, Purpose: "tests", Disposable: true, Mortal: true, Settings: serverSettings(), Wait: time.Minute,
 	})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
@@ -250,11 +247,11 @@ func (s *server) copyFrom(primary *server) error {
 	if out, err := s.w.baseBackup(primary, data); err != nil {
 		return fmt.Errorf("copy %s for %s: %w: %s", primary.name, s.name, err, out)
 	}
-	name := synchronousName
+	name, delay := synchronousName, "0"
 	if s.name == serverLate {
-		name = "late"
+		name, delay = "late", lateness
 	}
-	conf := fmt.Sprintf("\nprimary_conninfo = '%s application_name=%s connect_timeout=3'\n", s.from, name)
+	conf := fmt.Sprintf("\nprimary_conninfo = '%s application_name=%s connect_timeout=3'\nrecovery_min_apply_delay = '%s'\n", s.from, name, delay)
 	f, err := os.OpenFile(filepath.Join(data, "postgresql.auto.conf"), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
 		_, err = f.WriteString(conf)
