@@ -72,7 +72,7 @@ func (p *process) launch() {
 		}
 		p.mu.Unlock()
 		close(exited)
-		p.over(cmd.ProcessState.String())
+		p.over(exited, cmd.ProcessState.String())
 	})
 	if err := <-started; err != nil {
 		p.w.t.Errorf("start %s: %v", p.name, err)
@@ -81,25 +81,23 @@ func (p *process) launch() {
 	p.pid = cmd.Process.Pid
 }
 
-// over starts a process again that nobody has ended.
-func (p *process) over(how string) {
+// over starts a process again that nobody has ended. exited is of the one that has: another may run since.
+func (p *process) over(exited chan struct{}, how string) {
+	ours := func() bool { return p.wanted && p.exited == exited }
 	p.mu.Lock()
-	wanted := p.wanted
+	wanted := ours()
+	if wanted && p.final != nil && p.final(how) {
+		p.wanted, wanted = false, false
+	}
 	p.mu.Unlock()
 	if !wanted {
-		return
-	}
-	if p.final != nil && p.final(how) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.wanted = false
 		return
 	}
 	p.w.note("%s ended by itself (%s); the supervisor starts it again", p.name, how)
 	time.Sleep(time.Second) // as a supervisor waits between two starts
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.wanted {
+	if ours() {
 		p.launch()
 	}
 }
