@@ -48,6 +48,7 @@ func serverSettings() map[string]string {
 		"fsync": "on", "max_connections": "300", "wal_keep_size": "2GB", "max_wal_senders": "10", "wal_sender_timeout": "10s", "wal_receiver_timeout": "10s",
 		"wal_receiver_status_interval": "1s", "wal_retrieve_retry_interval": "500ms", "restart_after_crash": "on", "max_wal_size": "1GB", "checkpoint_timeout": "60s",
 		"hot_standby_feedback": "on", "cluster_name": "",
+		"max_standby_streaming_delay": "30s", // a session whose client vanished does not hold up replay for ever
 	} {
 		settings[name] = value
 	}
