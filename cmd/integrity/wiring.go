@@ -83,7 +83,7 @@ func (s *service) openLedgerData(ctx context.Context, url string) error {
 	if s.primary, err = cluster.Find(ctx, url); err != nil {
 		return err
 	}
-	s.primary.Nodes = s.cfg.NodeURL
+	s.primary.Nodes, s.primary.Entry = s.cfg.NodeURL, s.cfg.DatabaseURL
 	return nil
 }
 

@@ -30,14 +30,16 @@ import (
 // a server on a lower one than was seen at a primary is a primary that was replaced, or follows one, and does not know
 // it. Safe for concurrent use.
 type Primary struct {
-	url  string
-	host string // of a node of Citus, in place of the URL's servers
-	port uint16
+	url string
 	// direct: statements name the parts of tables on this node of Citus, which plans none of them.
 	direct bool
 	// Nodes is how the nodes of Citus are reached: a URL with {host} and {port}. Empty: as the URL's server, by their own
 	// address.
-	Nodes  string
+	Nodes string
+	// Entry is a URL of a worker of Citus, through which the coordinator is found again when it is at another address than
+	// this one's.
+	Entry  string
+	entry  entrance
 	mu     sync.Mutex
 	newest uint64 // timeline that was seen at a primary
 }
@@ -147,6 +149,7 @@ var (
 	lookUps = settings{
 		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off",
 		"enable_memoize": "off", // the keys of a statement hardly repeat
+		"jit":            "off", // a scan that is forbidden, and the only plan, seems dear enough to be compiled each time
 	}
 	writes = settings{ // beside lookUps
 		"enable_bitmapscan": "off", "enable_material": "off", "join_collapse_limit": "1", "from_collapse_limit": "1",
@@ -240,7 +243,6 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 	}
 	config.MaxConns = int32(max(1, conns))
 	config.PingTimeout = pingTimeout
-	p.aim(config.ConnConfig)
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.ValidateConnect = accept
 	// A connection that only listens must also notice a server that vanished without a word.
@@ -255,8 +257,15 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 		timeline, _ := conn.PgConn().CustomData()[timelineKey].(uint64)
 		return p.current(timeline), nil
 	}
+	entered := p.Entry != "" && url == p.url
+	if entered {
+		config.BeforeConnect = p.readdress
+	}
 	begin := p.sessionBegin(role, of, s)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if entered {
+			p.entry.reached()
+		}
 		registerCodecs(conn.TypeMap())
 		conn.PgConn().CustomData()[warningsKey] = new(atomic.Int64)
 		tag, err := conn.Exec(ctx, begin)

@@ -5,8 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	neturl "net/url"
-	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -218,19 +217,58 @@ func Coordinator(ctx context.Context, url, nodes string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("ask for the coordinator of the cluster: %w", err)
 	}
-	if nodes != "" {
-		return nodeURL(nodes, host, uint16(port)), nil
+	return at(url, nodes, host, uint16(port)), nil
+}
+
+// entrance is what is known of a coordinator that was found through a worker.
+type entrance struct {
+	mu      sync.Mutex
+	missing time.Time // since when it is connected to in vain; zero while it answers
+	url     string    // where it was found last, once it was not where it had been
+}
+
+// reached notes that the coordinator answers.
+func (e *entrance) reached() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.missing = time.Time{}
+}
+
+// look reports whether the coordinator is to be looked for: while it does not answer, once in a second.
+func (e *entrance) look() (yes bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	yes = !e.missing.IsZero() && now.Sub(e.missing) > askAgain
+	if yes || e.missing.IsZero() {
+		e.missing = now
 	}
-	at, err := neturl.Parse(url)
+	return yes
+}
+
+// readdress leads a new connection to where the coordinator is now. A worker that does not answer tells nothing new.
+func (p *Primary) readdress(ctx context.Context, config *pgx.ConnConfig) error {
+	if p.entry.look() {
+		looking, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		if url, err := Coordinator(looking, p.Entry, p.Nodes); err == nil {
+			p.entry.mu.Lock()
+			p.entry.url = url
+			p.entry.mu.Unlock()
+		}
+	}
+	p.entry.mu.Lock()
+	url := p.entry.url
+	p.entry.mu.Unlock()
+	if url == "" {
+		return nil
+	}
+	found, err := pgx.ParseConfig(url)
 	if err != nil {
-		return "", fmt.Errorf("database URL: %w", err)
+		return fmt.Errorf("database URL: %w", err)
 	}
-	at.Host = ""
-	settings := at.Query() // where a host may also be a directory of sockets
-	settings.Set("host", host)
-	settings.Set("port", strconv.Itoa(int(port)))
-	at.RawQuery = settings.Encode()
-	return at.String(), nil
+	config.Host, config.Port, config.TLSConfig, config.Fallbacks = found.Host, found.Port, found.TLSConfig, found.Fallbacks
+	return nil
 }
 
 // connectPlain opens a connection that also a pooler which hands connections on would serve.
