@@ -31,6 +31,8 @@ const (
 	tailPage    = 1000
 	// announceAgain is how often announcements are looked after: Citus may have moved a shard to another node.
 	announceAgain = 10 * time.Second
+	// answerWithin is how long a server may take for one statement: longer than a session of NotifyPool lets it run.
+	answerWithin = 7 * time.Second
 	// awaitedLock is the class of the advisory locks, one a shard, by which processes announce that they wait.
 	awaitedLock = 0x77616974
 )
@@ -65,6 +67,9 @@ type NotifierConfig struct {
 // The notification comes after the commit, never inside it (a NOTIFY in a transaction takes a lock of the whole
 // database), and a process sends at most one a shard and 5 ms. A look every second covers one that was lost, and the
 // waiters of a process of an earlier version, which announces nothing.
+//
+// On Citus the locks are on the nodes, on a connection of each, and notifications go through the coordinator. One that is away
+// concerns its own shards alone: no other waits for it.
 type Notifier struct {
 	NotifierConfig
 	mu      sync.Mutex
@@ -96,6 +101,9 @@ func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 	w.running, w.stop = context.WithCancel(context.Background())
 	w.workers.Go(w.listen)
 	w.workers.Go(w.notify)
+	if w.Nodes != nil {
+		w.workers.Go(w.announceOnNodes)
+	}
 	return w, nil
 }
 
@@ -207,7 +215,9 @@ func (w *Notifier) send(shards []domain.Shard) error {
 	if shards == nil {
 		return nil
 	}
-	_, err := w.Pool.Exec(w.running, "SELECT pg_notify($1, n::text) FROM unnest($2::int[]) AS n", channel, shards)
+	ctx, cancel := context.WithTimeout(w.running, answerWithin)
+	defer cancel()
+	_, err := w.Pool.Exec(ctx, "SELECT pg_notify($1, n::text) FROM unnest($2::int[]) AS n", channel, shards)
 	return err
 }
 
@@ -224,31 +234,31 @@ func (w *Notifier) listen() {
 	}
 }
 
-// hear listens, and announces in which shards anybody waits, until its connection is lost.
+// hear listens, and announces in which shards anybody waits where no nodes are told of it, until its connection is lost.
 func (w *Notifier) hear() error {
-	conn, err := w.Pool.Acquire(w.running)
+	ctx, cancel := context.WithTimeout(w.running, answerWithin)
+	defer cancel()
+	conn, err := w.Pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	// Not given back: it listens to more than its next user would expect.
 	listening := conn.Hijack()
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.running), time.Second)
-		defer cancel()
-		_ = listening.Close(ctx)
-	}()
-	if _, err := listening.Exec(w.running, "LISTEN "+channel); err != nil {
+	defer closeSoon(listening)
+	if _, err := listening.Exec(ctx, "LISTEN "+channel); err != nil {
 		return err
 	}
-	a := &announcements{nodes: w.Nodes, listening: listening, made: map[domain.Shard]announcement{}}
-	defer a.close()
+	w.kickAll() // what was committed until now was perhaps not heard
+	if w.Nodes != nil {
+		for err == nil {
+			err = w.next(w.running, listening)
+		}
+		return err
+	}
+	here := &announcer{conn: listening, made: map[domain.Shard]bool{}}
 	for {
-		unchanged, interrupt := context.WithTimeout(w.running, announceAgain)
-		w.mu.Lock()
-		w.retail = interrupt
-		awaited := slices.Collect(maps.Keys(w.tails))
-		w.mu.Unlock()
-		err := w.announce(a, awaited)
+		unchanged, interrupt, awaited := w.untilChanged()
+		err := w.announce(here, awaited)
 		for err == nil {
 			err = w.next(unchanged, listening)
 		}
@@ -260,96 +270,172 @@ func (w *Notifier) hear() error {
 	}
 }
 
-// announcements are what a process has announced.
-type announcements struct {
-	nodes     *cluster.Nodes
-	listening *pgx.Conn
-	made      map[domain.Shard]announcement
-	conns     map[int32]*pgxpool.Conn
+// untilChanged is the shards in which anybody waits, and a context that ends when they change, or when announcements are looked
+// after again.
+func (w *Notifier) untilChanged() (unchanged context.Context, end context.CancelFunc, awaited []domain.Shard) {
+	unchanged, end = context.WithTimeout(w.running, announceAgain)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retail = end
+	return unchanged, end, slices.Collect(maps.Keys(w.tails))
 }
 
-// announcement is the lock of a shard and the connection that has it.
-type announcement struct {
-	conn *pgx.Conn
-	node int32
-}
-
-func (a *announcements) close() {
-	for node := range a.conns {
-		a.leave(node)
-	}
-}
-
-// leave ends what was announced on a node, with the connection.
-func (a *announcements) leave(node int32) {
+func closeSoon(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = a.conns[node].Conn().Close(ctx)
-	a.conns[node].Release()
-	delete(a.conns, node)
-	maps.DeleteFunc(a.made, func(_ domain.Shard, made announcement) bool { return made.node == node })
+	_ = conn.Close(ctx)
 }
 
-// at is the connection to where a shard's groups are committed.
-func (a *announcements) at(ctx context.Context, shard domain.Shard) (announcement, error) {
-	if a.nodes == nil {
-		return announcement{conn: a.listening}, nil
-	}
-	piece, err := a.nodes.Locate(ctx, uint16(shard))
-	if err != nil {
-		return announcement{}, err
-	}
-	conn := a.conns[piece.Node()]
-	if conn == nil {
-		if conn, piece, err = a.nodes.Acquire(ctx, uint16(shard)); err != nil {
-			return announcement{}, err
-		}
-		if a.conns == nil {
-			a.conns = map[int32]*pgxpool.Conn{}
-		}
-		a.conns[piece.Node()] = conn
-	}
-	return announcement{conn.Conn(), piece.Node()}, nil
+// announcer is a connection and the shards whose locks it has.
+type announcer struct {
+	conn *pgx.Conn
+	made map[domain.Shard]bool
 }
 
 // announce makes the shards that are awaited those that are announced. What was committed there until now was perhaps
 // not notified, and is read.
-func (w *Notifier) announce(a *announcements, awaited []domain.Shard) error {
-	for node, conn := range a.conns {
-		if conn.Ping(w.running) != nil {
-			a.leave(node)
-		}
-	}
-	for shard, made := range a.made {
+func (w *Notifier) announce(a *announcer, awaited []domain.Shard) error {
+	for shard := range a.made {
 		if !slices.Contains(awaited, shard) {
-			if _, err := made.conn.Exec(w.running, "SELECT pg_advisory_unlock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
+			if err := w.lock(a, "SELECT pg_advisory_unlock_shared($1, $2)", shard); err != nil {
 				return err
 			}
 			delete(a.made, shard)
 		}
 	}
 	for _, shard := range awaited {
-		made, again := a.made[shard]
-		if again && a.nodes == nil {
+		if a.made[shard] {
 			continue
 		}
-		at, err := a.at(w.running, shard)
-		if err != nil { // only a node of Citus can be away while this process listens
+		err := w.lock(a, "SELECT pg_advisory_lock_shared($1, $2)", shard)
+		if err != nil && a.conn.IsClosed() {
+			return err
+		}
+		if err != nil { // a group has it for long
 			w.Log.Warn("waiting readers of a shard are woken every second only", "shard", shard, "error", cluster.Loggable(err))
 			continue
 		}
-		if again && made == at {
-			continue
-		}
-		if _, err := at.conn.Exec(w.running, "SELECT pg_advisory_lock_shared($1, $2)", awaitedLock, int32(shard)); err != nil {
-			return err
-		}
-		a.made[shard] = at
+		a.made[shard] = true
 		w.mu.Lock()
 		w.kick(shard)
 		w.mu.Unlock()
 	}
 	return nil
+}
+
+func (w *Notifier) lock(a *announcer, statement string, shard domain.Shard) error {
+	ctx, cancel := context.WithTimeout(w.running, answerWithin)
+	defer cancel()
+	_, err := a.conn.Exec(ctx, statement, awaitedLock, int32(shard))
+	return err
+}
+
+// nodeAnnouncer announces on one server of Citus, in its own time.
+type nodeAnnouncer struct {
+	address string
+	awaited chan []domain.Shard // holds the newest; none: nobody waits there any more
+}
+
+// announceOnNodes tells the node of each shard in which anybody waits.
+func (w *Notifier) announceOnNodes() {
+	nodes := map[string]*nodeAnnouncer{}
+	places := map[domain.Shard]string{}
+	for w.running.Err() == nil {
+		unchanged, end, awaited := w.untilChanged()
+		at := map[string][]domain.Shard{}
+		w.place(places, awaited)
+		for _, shard := range awaited {
+			if address := places[shard]; address != "" {
+				at[address] = append(at[address], shard)
+			}
+		}
+		for address := range at {
+			if nodes[address] == nil {
+				n := &nodeAnnouncer{address, make(chan []domain.Shard, 1)}
+				nodes[address] = n
+				w.workers.Go(func() { w.announceOn(n) })
+			}
+		}
+		for address, n := range nodes {
+			select { // nobody else sends
+			case <-n.awaited:
+			default:
+			}
+			n.awaited <- at[address]
+			if at[address] == nil {
+				delete(nodes, address)
+			}
+		}
+		<-unchanged.Done()
+		end()
+	}
+}
+
+// place keeps the addresses of the nodes that hold the shards. One that is not known now is where it was.
+func (w *Notifier) place(places map[domain.Shard]string, awaited []domain.Shard) {
+	maps.DeleteFunc(places, func(shard domain.Shard, _ string) bool { return !slices.Contains(awaited, shard) })
+	ctx, cancel := context.WithTimeout(w.running, answerWithin)
+	defer cancel()
+	for _, shard := range awaited {
+		piece, err := w.Nodes.Place(ctx, uint16(shard))
+		if err == nil {
+			places[shard] = piece.Address()
+		} else if w.running.Err() == nil {
+			w.Log.Warn("waiting readers of a shard may be woken every second only", "shard", shard, "error", cluster.Loggable(err))
+		}
+	}
+}
+
+// announceOn announces on a node until nobody waits there, and begins again whenever its connection is lost.
+func (w *Notifier) announceOn(n *nodeAnnouncer) {
+	var held *pgxpool.Conn
+	leave := func() {
+		if held != nil {
+			closeSoon(held.Conn()) // and with it what was announced
+			held.Release()
+			held = nil
+		}
+	}
+	defer func() { leave() }()
+	var a *announcer
+	awaited := <-n.awaited
+	for awaited != nil {
+		var err error
+		if held != nil {
+			ctx, cancel := context.WithTimeout(w.running, answerWithin)
+			err = held.Ping(ctx)
+			cancel()
+		} else if held, err = w.connectTo(n, awaited[0]); err == nil {
+			a = &announcer{conn: held.Conn(), made: map[domain.Shard]bool{}}
+		}
+		if err == nil {
+			err = w.announce(a, awaited)
+		}
+		again := announceAgain
+		if err != nil {
+			leave()
+			again = listenAgain
+			if w.running.Err() == nil {
+				w.Log.Warn("waiting readers of shards on a node are woken every second only", "node", n.address, "error", cluster.Loggable(err))
+			}
+		}
+		select {
+		case <-w.running.Done():
+			return
+		case awaited = <-n.awaited:
+		case <-time.After(again):
+		}
+	}
+}
+
+// connectTo connects to a node that holds a shard.
+func (w *Notifier) connectTo(n *nodeAnnouncer, shard domain.Shard) (*pgxpool.Conn, error) {
+	conn, piece, err := w.Nodes.Acquire(w.running, uint16(shard)) // which has a deadline of its own
+	if err == nil && piece.Address() != n.address {
+		conn.Release()
+		conn, err = nil, fmt.Errorf("shard %d is on %s by now", shard, piece.Address())
+	}
+	return conn, err
 }
 
 // next hears one notification.
@@ -366,6 +452,15 @@ func (w *Notifier) next(ctx context.Context, listening *pgx.Conn) error {
 	defer w.mu.Unlock()
 	w.kick(domain.Shard(shard))
 	return nil
+}
+
+// kickAll makes every tail look.
+func (w *Notifier) kickAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for shard := range w.tails {
+		w.kick(shard)
+	}
 }
 
 // kick makes the tail of a shard look, where there is one. The caller has the lock.
@@ -404,8 +499,10 @@ func (w *Notifier) tail(t *shardTail) {
 
 // head is a tail that begins behind the last event.
 func (w *Notifier) head(shard domain.Shard) (*history.Tail, error) {
+	ctx, cancel := context.WithTimeout(w.running, answerWithin)
+	defer cancel()
 	var position int64
-	if err := w.Read.QueryRow(w.running, "SELECT position FROM shard_heads WHERE shard = $1", shard).Scan(&position); err != nil {
+	if err := w.Read.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", shard).Scan(&position); err != nil {
 		return nil, fmt.Errorf("read the head of shard %d: %w", shard, err)
 	}
 	return history.NewTail(w.Read, shard, position), nil
@@ -414,7 +511,9 @@ func (w *Notifier) head(shard domain.Shard) (*history.Tail, error) {
 // follow reads what is new and wakes whom it concerns.
 func (w *Notifier) follow(t *shardTail, log *history.Tail) error {
 	for {
-		events, err := log.Next(w.running, tailPage)
+		ctx, cancel := context.WithTimeout(w.running, answerWithin)
+		events, err := log.Next(ctx, tailPage)
+		cancel()
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,176 @@
+package eventstore_test
+
+import (
+	"context"
+	neturl "net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/ledgertest"
+)
+
+// TestAnnouncementsFollowAMove: who waits in a shard is announced on the node that it was moved to.
+func TestAnnouncementsFollowAMove(t *testing.T) {
+	pgtest.Citus(t)
+	ctx := context.Background()
+	l := ledgertest.Attach(t, pgtest.New(t))
+	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks)
+	commits := make(chan eventstore.Commit, 10)
+	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) {
+		c.Committed = func(c eventstore.Commit) { here.Committed(c); commits <- c }
+	})
+	o := l.Organization(t, 0, domain.InternalPlan)
+	woken, leave := there.Wait(0, o.Company.ID)
+	defer leave()
+	within(t, "the tail begins", woken)
+	announcements(t, l, true, 1)
+	if err := moveShard(ctx, l.URL, 0); err != nil {
+		t.Fatal(err)
+	}
+	nodes := placesOf(t, l.URL)
+	pgtest.Eventually(t, "it is announced on the other node", func() (announced bool, err error) {
+		conn, _, err := nodes.Acquire(ctx, 0)
+		if err != nil {
+			return false, err
+		}
+		defer conn.Release()
+		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 2002872692 AND mode = 'ShareLock' AND granted)").Scan(&announced)
+		return announced, err
+	})
+	for len(commits) > 0 {
+		<-commits
+	}
+	for len(woken) > 0 {
+		<-woken
+	}
+	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
+	if c := <-commits; !c.Awaited {
+		t.Errorf("%+v: must be awaited", c)
+	}
+	within(t, "after the move", woken)
+}
+
+// TestABlackHoledNodeSilencesNoOther: while a node gives no answer and no end of a connection, waiters in shards of the others
+// are announced and woken as before.
+func TestABlackHoledNodeSilencesNoOther(t *testing.T) {
+	pgtest.Citus(t)
+	ctx := context.Background()
+	l := ledgertest.Attach(t, pgtest.New(t))
+	holders := placesOf(t, l.URL)
+	on := map[int32][]domain.Shard{}
+	for shard := range domain.Shard(4) {
+		piece, err := holders.Place(ctx, uint16(shard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		on[piece.Node()] = append(on[piece.Node()], shard)
+	}
+	var dark, lit []domain.Shard
+	for _, shards := range on {
+		if dark = shards; len(dark) > len(lit) {
+			dark, lit = lit, dark
+		}
+	}
+	if len(on) != 2 || len(lit) < 2 {
+		t.Fatalf("shards by node: %v", on)
+	}
+	hole, nodes := through(t, l.URL, dark[0])
+	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks, func(c *eventstore.NotifierConfig) { c.Nodes = nodes })
+	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
+	wait := func(o ledgertest.Organization) <-chan struct{} {
+		t.Helper()
+		woken, leave := there.Wait(o.ID.Shard(), o.Company.ID)
+		t.Cleanup(leave)
+		within(t, "the tail begins", woken)
+		return woken
+	}
+	one, other := l.Organization(t, lit[0], domain.InternalPlan), l.Organization(t, lit[1], domain.InternalPlan)
+	unlucky := l.Organization(t, dark[0], domain.InternalPlan)
+	wait(unlucky)
+	woken := wait(one)
+	announcements(t, l, true, 2)
+	hole.Set(pgtest.Weather{Hole: true})
+	later := wait(other) // makes it look after all announcements
+	for version := range int32(3) {
+		l.Must(t, l.Register(t, one, one.Declaration("a", version+1, strconv.Itoa(int(version)))))
+		within(t, "a node that answers", woken)
+	}
+	announcements(t, l, true, 3)
+	l.Must(t, l.Register(t, other, other.Declaration("a", 1, "x")))
+	within(t, "a shard that is awaited later", later)
+}
+
+// placesOf are connections to the nodes.
+func placesOf(t *testing.T, url string) *cluster.Nodes {
+	t.Helper()
+	holders, err := cluster.At(url).Holders(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(holders.Close)
+	return holders.Nodes(2, (*cluster.Primary).ReadPool)
+}
+
+// through gives connections to the nodes, and to the one that holds a shard through a proxy: what stands for a node's directory of
+// sockets is a link to it, or to the proxy's.
+func through(t *testing.T, url string, shard domain.Shard) (*pgtest.Proxy, *cluster.Nodes) {
+	t.Helper()
+	ctx := context.Background()
+	links, err := os.MkdirTemp("", "l") // short: a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(links) })
+	plain := placesOf(t, url)
+	link := func(shard domain.Shard, to func(node string) string) {
+		conn, _, err := plain.Acquire(ctx, uint16(shard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+		dir := filepath.Join(links, conn.Conn().Config().Host)
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to(conn.Conn().Config().ConnString()), dir); err != nil && !os.IsExist(err) {
+			t.Fatal(err)
+		}
+	}
+	socket := func(url string) string {
+		parsed, err := neturl.Parse(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parsed.Query().Get("host")
+	}
+	var proxy *pgtest.Proxy
+	link(shard, func(node string) string {
+		proxy = pgtest.NewProxy(t, node)
+		return socket(proxy.URL)
+	})
+	for other := range domain.Shard(4) {
+		link(other, socket)
+	}
+	template, err := neturl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := template.Query()
+	query.Del("host")
+	query.Del("port")
+	template.RawQuery = query.Encode() + "&port={port}&host=" + links + "{host}"
+	p := cluster.At(url)
+	p.Nodes = template.String()
+	holders, err := p.Holders(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(holders.Close)
+	return proxy, holders.Nodes(2, (*cluster.Primary).NotifyPool)
+}
