@@ -33,8 +33,8 @@ const distributeLock = 0x64697374
 var referenceTables = []string{"ledger", "oauth_subjects"}
 
 // serviceSettings keep the plans of a node's own planner to index look-ups. On one server the settings of the serving
-// connections do that, but Citus does not pass them on from the coordinator.
-var serviceSettings = []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}
+// connections do that, but Citus does not pass them on from the coordinator. A plan that is forbidden must not be compiled.
+var serviceSettings = []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"}
 
 // tenantTables lists tables whose primary key begins with the shard and that are not distributed yet. The heads come first:
 // the others are placed beside them.
@@ -50,11 +50,12 @@ const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
 // Distribute distributes the tables of the ledger at url, the coordinator of a Citus cluster, by shard, so that all rows of
 // a shard are on one node and each node has as many shards as the next, and makes reference tables of what every shard reads.
 // It works as the role of url, leaves alone what is done already, and changes nothing with dryRun. The ledger's own tables
-// change in one transaction: until its end writers wait or are refused, and a failure leaves them as they were. A database
+// change in one transaction, with the function by which a service knows that they are distributed: a failure leaves them as they
+// were, and what was made before for no use. A ledger that is served is refused, and so are nodes that cannot be used. A database
 // without the extension is answered with ErrNoCitus.
 func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, err error) {
-	for _, part := range []func(context.Context, pgx.Tx, doer) error{prepare, balance, distribute} {
-		err := inTransaction(ctx, url, func(tx pgx.Tx) (err error) {
+	do := func(part func(context.Context, pgx.Tx, doer) error) error {
+		return inTransaction(ctx, url, func(tx pgx.Tx) (err error) {
 			if d.Version, d.Nodes, err = askCluster(ctx, tx); err != nil {
 				return err
 			}
@@ -74,18 +75,55 @@ func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, e
 				return nil
 			})
 		})
-		if err != nil {
+	}
+	parts := []func(context.Context, pgx.Tx, doer) error{allowed, prepare, balance, tryService, distribute, tryService}
+	if dryRun {
+		parts = []func(context.Context, pgx.Tx, doer) error{prepare, distribute}
+	}
+	for _, part := range parts {
+		if err := do(part); err != nil {
 			return d, err
 		}
 	}
-	if dryRun {
-		return d, nil
-	}
-	if err := checkService(ctx, url); err != nil {
-		return d, fmt.Errorf("the tables are distributed, but the nodes cannot be used yet; they connect to each other as the role integrity_service, "+
-			"so pg_hba.conf of each must let it in from the others, with what it needs in their .pgpass or in pg_dist_authinfo: %w", err)
-	}
 	return d, nil
+}
+
+// undistributed is true before the ledger's own tables are distributed.
+const undistributed = "NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)"
+
+// allowed refuses what would leave a ledger that nobody can serve.
+func allowed(ctx context.Context, tx pgx.Tx, _ doer) error {
+	wanted, err := ask(ctx, tx, undistributed)
+	if err != nil || !wanted {
+		return err
+	}
+	var copies int
+	if err := tx.QueryRow(ctx, "SELECT current_setting('citus.shard_replication_factor')::int").Scan(&copies); err != nil {
+		return err
+	}
+	if copies != 1 {
+		return fmt.Errorf("citus.shard_replication_factor is %d and must be 1 in this database: each piece is written on one node; its second copy is the standby of that node", copies)
+	}
+	return unserved(ctx, tx)
+}
+
+// unserved refuses a ledger that a service or another command has connected to. Such a process would go on with the tables as it
+// knows them.
+func unserved(ctx context.Context, tx pgx.Tx) error {
+	const sessions = `SELECT string_agg(format('%s from %s: %s', name, at, n), ', ' ORDER BY name, at) FROM (
+		SELECT application_name AS name, coalesce(host(client_addr), 'this machine') AS at, count(*) AS n FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'integrity %' GROUP BY 1, 2) s`
+	if _, err := tx.Exec(ctx, "SELECT pg_stat_clear_snapshot()"); err != nil { // else it is what this transaction saw first
+		return err
+	}
+	var found *string
+	if err := tx.QueryRow(ctx, sessions).Scan(&found); err != nil {
+		return fmt.Errorf("look for those who use the ledger: %w", err)
+	}
+	if found != nil {
+		return fmt.Errorf("the ledger is in use: stop the service first, everywhere (sessions: %s)", *found)
+	}
+	return nil
 }
 
 // doer does a step by its statements, or only tells of it.
@@ -94,9 +132,6 @@ type doer func(step string, statements ...string) error
 // prepare makes what has no rows of the ledger.
 func prepare(ctx context.Context, tx pgx.Tx, do doer) error {
 	if err := distributeRole(ctx, tx, do); err != nil {
-		return err
-	}
-	if err := distributeHold(ctx, tx, do); err != nil {
 		return err
 	}
 	if err := distributeCost(ctx, tx, do); err != nil {
@@ -160,10 +195,10 @@ func askCluster(ctx context.Context, tx pgx.Tx) (version string, nodes int, err 
 // ledgerShards is what a piece costs the node that holds it. Organizations are spread over the ledger's shards, of which the
 // hash of Citus puts three into one piece and none into another. Its rebalancer goes by this.
 const ledgerShards = `CREATE OR REPLACE FUNCTION public.ledger_shards(piece bigint) RETURNS real
-	LANGUAGE sql STABLE SET search_path = pg_catalog AS $$` + ledgerShardsBody + `$$`
+	LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$` + ledgerShardsBody + `$$`
 
 const ledgerShardsBody = `
-	SELECT count(*)::real FROM pg_dist_shard d, public.ledger l, generate_series(0, l.shards - 1) shard
+	SELECT count(*)::real FROM pg_catalog.pg_dist_shard d, public.ledger l, generate_series(0, l.shards - 1) shard
 	WHERE d.shardid = piece AND worker_hash(shard) BETWEEN d.shardminvalue::int AND d.shardmaxvalue::int `
 
 // Uneven asks the coordinator of a distributed ledger how many pieces would have to move until each node has as many of the
@@ -188,7 +223,7 @@ func distributeCost(ctx context.Context, tx pgx.Tx, do doer) error {
 // place cuts an empty table into pieces, where the ledger's own are not distributed yet: these are put beside it, and need not
 // move to be even.
 func place(ctx context.Context, tx pgx.Tx, do doer) error {
-	wanted, err := ask(ctx, tx, "to_regclass('public.placement') IS NULL AND NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)")
+	wanted, err := ask(ctx, tx, "to_regclass('public.placement') IS NULL AND "+undistributed)
 	if err != nil || !wanted {
 		return err
 	}
@@ -201,24 +236,34 @@ func place(ctx context.Context, tx pgx.Tx, do doer) error {
 func balance(ctx context.Context, tx pgx.Tx, _ doer) error {
 	placed, err := ask(ctx, tx, "to_regclass('public.placement') IS NOT NULL")
 	if err == nil && placed {
+		_, err = tx.Exec(ctx, "GRANT SELECT ON public.placement TO integrity_service") // for tryService
+	}
+	if err == nil && placed {
 		_, err = tx.Exec(ctx, "SELECT rebalance_table_shards('public.placement', shard_transfer_mode => 'block_writes')")
 	}
 	return err
 }
 
 func distribute(ctx context.Context, tx pgx.Tx, do doer) error {
+	first, err := ask(ctx, tx, undistributed)
+	if err != nil {
+		return err
+	}
+	// Citus calls a trigger unsafe because it cannot know that this one, which guards the log, concerns each shard alone.
+	// Distributing many tables in one transaction works only one after the other.
+	if _, err := tx.Exec(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
+		return err
+	}
+	if err := distributeHold(ctx, tx, do); err != nil {
+		return err
+	}
 	references, err := texts(ctx, tx, `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'public' AND c.relname = ANY($1) AND NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = c.oid)`, referenceTables)
 	if err != nil {
 		return err
 	}
 	tables, err := texts(ctx, tx, tenantTables)
-	if err != nil || len(references)+len(tables) == 0 {
-		return err
-	}
-	// Citus calls a trigger unsafe because it cannot know that this one, which guards the log, concerns each shard alone.
-	// Distributing many tables in one transaction works only one after the other.
-	if _, err := tx.Exec(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, t := range references {
@@ -242,7 +287,10 @@ func distribute(ctx context.Context, tx pgx.Tx, do doer) error {
 			return err
 		}
 	}
-	return nil
+	if still, err := ask(ctx, tx, undistributed); err != nil || still || !first { // still: with dryRun
+		return err
+	}
+	return unserved(ctx, tx) // who has come meanwhile
 }
 
 // clearLocal removes the coordinator's own rows, which Citus has copied to the nodes and no longer shows: texts that are
@@ -254,14 +302,17 @@ func clearLocal(table string) string {
 // holdPiece lets a transaction write the part of a table that its node holds, by the part's own name. A move takes the lock of
 // each piece exclusively before it names another node in pg_dist_placement, and has it until that is committed. So who got it,
 // and then finds the node of the session there, is on the right one until the transaction ends. Each statement of a volatile
-// function sees what was committed before it began.
+// function sees what was committed before it began. It works as the owner, so every name in it is qualified, and what a caller
+// has in pg_temp comes last.
 const holdPiece = `CREATE OR REPLACE FUNCTION public.hold_piece(piece bigint) RETURNS void
-	LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog AS $$` + holdPieceBody + `$$`
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$` + holdPieceBody + `$$`
 
 const holdPieceBody = `
 	BEGIN
-		PERFORM lock_shard_metadata(5, ARRAY[piece]); -- ShareLock
-		IF NOT EXISTS (SELECT FROM pg_dist_placement p JOIN pg_dist_local_group l USING (groupid) WHERE p.shardid = piece AND p.shardstate = 1) THEN
+		PERFORM pg_catalog.lock_shard_metadata(5, ARRAY[piece]); -- ShareLock
+		IF NOT EXISTS (SELECT FROM pg_catalog.pg_dist_placement p JOIN pg_catalog.pg_dist_local_group l USING (groupid)
+			WHERE p.shardid = piece AND p.shardstate = 1)
+		THEN
 			RAISE EXCEPTION 'this node does not hold the piece %', piece USING ERRCODE = 'IL001';
 		END IF;
 	END `
@@ -303,15 +354,26 @@ func distributeRole(ctx context.Context, tx pgx.Tx, do doer) error {
 	return nil
 }
 
-// checkService reads from every node as the role that serves.
-func checkService(ctx context.Context, url string) error {
-	return inTransaction(ctx, url, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL ROLE integrity_service"); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, "SELECT max(position) FROM shard_heads")
+// tryService reads from every node as the role that serves: from the table that places the ledger's pieces, and from these once
+// they are placed.
+func tryService(ctx context.Context, tx pgx.Tx, _ doer) error {
+	before, err := ask(ctx, tx, undistributed)
+	if err != nil {
 		return err
-	})
+	}
+	state, table := "the tables are distributed, but the nodes cannot be used yet", "public.shard_heads"
+	if before {
+		state, table = "the nodes cannot be used yet, and the ledger is as it was", "public.placement"
+	}
+	_, err = tx.Exec(ctx, "SET LOCAL ROLE integrity_service")
+	if err == nil {
+		_, err = tx.Exec(ctx, "SELECT count(*) FROM "+table)
+	}
+	if err != nil {
+		return fmt.Errorf("%s; they connect to each other as the role integrity_service, so pg_hba.conf of each must let it in from the others, "+
+			"with what it needs in their .pgpass or in pg_dist_authinfo: %w", state, err)
+	}
+	return nil
 }
 
 func inTransaction(ctx context.Context, url string, do func(pgx.Tx) error) error {

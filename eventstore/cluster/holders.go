@@ -367,7 +367,7 @@ func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	former := h.pieces
 	h.mu.Unlock()
 	rows, _ := h.asking.Query(ctx, readPieces) // its error is that of the rows
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Piece, error) {
+	pieces, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Piece, error) {
 		var is Piece
 		var port int32
 		var tables, parts []string
@@ -384,6 +384,14 @@ func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 		p.id, p.from, p.to, p.group, p.host, p.port = is.id, is.from, is.to, is.group, is.host, is.port
 		return p, nil
 	})
+	seen := map[int64]bool{}
+	for _, p := range pieces {
+		if seen[p.id] {
+			return nil, fmt.Errorf("the piece %d is on several nodes, of which only one would be written: give every piece one placement (citus.shard_replication_factor = 1)", p.id)
+		}
+		seen[p.id] = true
+	}
+	return pieces, err
 }
 
 func (p *Piece) like(is *Piece, tables, parts []string) bool {

@@ -281,6 +281,15 @@ func TestAMoveIsAskedForUntilItIsAnswered(t *testing.T) {
 	}
 }
 
+// TestSecondCopiesAreRefused: nothing is written to a piece of which another node has a copy.
+func TestSecondCopiesAreRefused(t *testing.T) {
+	url := catalogue(t)
+	pgtest.Exec(t, url, "INSERT INTO pg_dist_placement SELECT shardid, shardstate, 3 - groupid FROM pg_dist_placement WHERE shardid = 102")
+	if piece, err := holdersOf(t, url).Place(context.Background(), 0); err == nil || !strings.Contains(err.Error(), "the piece 102 is on several nodes") {
+		t.Errorf("%v, %v", piece, err)
+	}
+}
+
 // TestTheCoordinatorIsFoundAgain: a process whose URL names a worker follows the coordinator to another address.
 func TestTheCoordinatorIsFoundAgain(t *testing.T) {
 	url := catalogue(t)
