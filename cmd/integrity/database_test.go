@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -189,4 +190,24 @@ func TestStartCheck(t *testing.T) {
 	}
 	s := surroundings{env: database}.start(t, dir)
 	s.stop()
+}
+
+// TestServeEndsOnceTheLedgerIsDistributed: a process that knows the tables as those of one server does not go on with them.
+func TestServeEndsOnceTheLedgerIsDistributed(t *testing.T) {
+	pgtest.OneServer(t, "its catalogue is that of Citus")
+	url := pgtest.New(t)
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	s := surroundings{env: []string{"INTEGRITY_DATABASE_URL=" + url}}.start(t, dir, "--issuer", "ledger-of-the-test")
+	// What a service looks at.
+	pgtest.Exec(t, url, `CREATE TABLE pg_dist_partition AS SELECT 'public.shard_heads'::regclass AS logicalrelid; GRANT SELECT ON pg_dist_partition TO integrity_service;
+		CREATE FUNCTION hold_piece(bigint) RETURNS void LANGUAGE sql AS ''`)
+	select {
+	case <-s.exited:
+	case <-time.After(patient):
+		t.Fatal("it serves on")
+	}
+	if log := tail(s.log); s.cmd.ProcessState.ExitCode() != cli.ExitFailed || !strings.Contains(log, "start it again") {
+		t.Errorf("it ended with %d: %s", s.cmd.ProcessState.ExitCode(), log)
+	}
 }

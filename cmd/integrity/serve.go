@@ -345,6 +345,8 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 	if s.database != nil {
 		lost = s.database.Done()
 	}
+	look := time.NewTicker(lookAtTables)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -353,6 +355,10 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 			return fmt.Errorf("serve: %w", err)
 		case <-lost:
 			return fmt.Errorf("PostgreSQL is gone: %w", s.database.Err())
+		case <-look.C:
+			if s.outdated(ctx) {
+				return errors.New("the ledger was distributed over Citus while this process ran: start it again")
+			}
 		case <-reload:
 			err := s.loadKeys()
 			s.loadLogKey()
@@ -366,6 +372,20 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 			}
 		}
 	}
+}
+
+// lookAtTables is how often a service of one server asks whether the tables are distributed by now.
+const lookAtTables = 10 * time.Second
+
+// outdated reports whether the tables were distributed since this process has started, which knows them as those of one server.
+func (s *service) outdated(ctx context.Context) bool {
+	if s.holders != nil || s.database != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	distributed, err := cluster.Distributed(ctx, s.watch)
+	return err == nil && distributed
 }
 
 // ready asks in turn what must hold for a commit, the cheapest first; a *domain.Error says to the proxy what does not. The
