@@ -234,7 +234,7 @@ func (w *Notifier) listen() {
 	}
 }
 
-// hear listens, and announces in which shards anybody waits where no nodes are told of it, until its connection is lost.
+// hear listens, and on one server also announces in which shards anybody waits, until its connection is lost.
 func (w *Notifier) hear() error {
 	ctx, cancel := context.WithTimeout(w.running, answerWithin)
 	defer cancel()
