@@ -2,7 +2,6 @@ package eventstore_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/clustertest"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -48,7 +48,7 @@ func TestMoveWaitsForGroup(t *testing.T) {
 	go func() { registered <- l.Do(ctx, l.Register(t, o, o.Declaration("d", 2, "meanwhile"))) }()
 	<-arrived
 	moved := make(chan error, 1)
-	go func() { moved <- moveShard(ctx, l.URL, 0) }()
+	go func() { moved <- clustertest.Move(ctx, l.URL, 0) }()
 	pgtest.Eventually(t, "the move waits", func() (bool, error) {
 		conn, _, err := holders.Acquire(ctx, 0)
 		if err != nil {
@@ -76,7 +76,7 @@ func TestMoveWaitsForGroup(t *testing.T) {
 		t.Fatalf("shard 0 is on node %d still: %v", to.Node(), err)
 	}
 	l.Must(t, l.Register(t, o, o.Declaration("d", 3, "after")))
-	if err := moveShard(ctx, l.URL, 0); err != nil {
+	if err := clustertest.Move(ctx, l.URL, 0); err != nil {
 		t.Fatal(err)
 	}
 	l.Must(t, l.Register(t, o, o.Declaration("d", 4, "back again")))
@@ -102,19 +102,6 @@ func commits(t *testing.T, url string) *cluster.Nodes {
 	return holders.Nodes(1, (*cluster.Primary).CommitPool)
 }
 
-// moveShard moves what a shard belongs to onto the other node of two.
-func moveShard(ctx context.Context, url string, shard domain.Shard) error {
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(ctx)
-	_, err = conn.Exec(ctx, fmt.Sprintf(`SELECT citus_move_shard_placement(p.shardid, f.nodename, f.nodeport, o.nodename, o.nodeport, 'block_writes')
-		FROM pg_dist_placement p JOIN pg_dist_node f USING (groupid) JOIN pg_dist_node o ON o.shouldhaveshards AND o.groupid <> p.groupid
-		WHERE p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)`, shard))
-	return err
-}
-
 // What is read of a shard is what its node has at that moment: the former node keeps a copy for a while after a move.
 func TestReadsFollowAMove(t *testing.T) {
 	pgtest.Citus(t)
@@ -138,7 +125,7 @@ func TestReadsFollowAMove(t *testing.T) {
 	for move := range int32(3) {
 		read(db)
 		if move > 0 {
-			if err := moveShard(ctx, l.URL, 0); err != nil {
+			if err := clustertest.Move(ctx, l.URL, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

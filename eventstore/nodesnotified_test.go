@@ -12,6 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/clustertest"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -30,7 +31,7 @@ func TestAnnouncementsFollowAMove(t *testing.T) {
 	defer leave()
 	within(t, "the tail begins", woken)
 	announcements(t, l, true, 1)
-	if err := moveShard(ctx, l.URL, 0); err != nil {
+	if err := clustertest.Move(ctx, l.URL, 0); err != nil {
 		t.Fatal(err)
 	}
 	nodes := placesOf(t, l.URL)

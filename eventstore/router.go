@@ -22,8 +22,9 @@ type Database interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Router sends a statement whose first argument is a shard to the node of Citus that holds it, and everything else, such as
-// transactions of several round trips, through Citus. A move that is being finished is waited for. Safe for concurrent use.
+// Router sends a statement whose first argument is a shard to the node of Citus that holds it, and everything else through
+// Citus, but for transactions of a shard (Within) and questions about all shards (Everywhere). A move that is being finished is
+// waited for. Safe for concurrent use.
 type Router struct {
 	*pgxpool.Pool
 	nodes *cluster.Nodes
@@ -50,6 +51,15 @@ func NodeOf(ctx context.Context, db Database, shard domain.Shard) (node int32, e
 // NodeOf is the node that is asked for a shard.
 func (r *Router) NodeOf(ctx context.Context, shard domain.Shard) (int32, error) {
 	return r.nodes.NodeOf(ctx, uint16(shard))
+}
+
+// Everywhere asks one question about all shards of a ledger (cluster.Everywhere).
+func Everywhere[T any](ctx context.Context, db Database, shards int, scan pgx.RowToFunc[T], question string, args ...any) ([]T, error) {
+	if r, ok := db.(*Router); ok {
+		return cluster.Everywhere(ctx, r.Pool, r.nodes, shards, scan, question, args...)
+	}
+	rows, _ := db.Query(ctx, question, args...) // its error is that of the rows
+	return pgx.CollectRows(rows, scan)
 }
 
 // Query is that of pgx: its error is also that of the rows.
@@ -100,7 +110,7 @@ func (r *Router) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	}
 	for attempt := 1; ; attempt++ {
 		results, piece, err := r.send(ctx, b, first)
-		if !cluster.Moved(err) || attempt == maxAttempts {
+		if piece == nil || !cluster.Moved(err) || attempt == maxAttempts {
 			return results
 		}
 		_ = results.Close() // the same error

@@ -196,7 +196,7 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
 	var d Delivery
-	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+	err = eventstore.Within(ctx, s.Pool, o.Shard(), func(tx pgx.Tx) error {
 		_, again, err := statement.First(ctx, tx, "redeliver", pgx.RowTo[bool], lockEnded, o.Shard(), webhook, id)
 		if err != nil {
 			return err
@@ -306,7 +306,7 @@ func replay(ctx context.Context, from eventstore.Database, o domain.Organization
 	args[3], args[5] = sequences[answer.Count-1], MaxReplay
 	queuing, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
-	err = pgx.BeginFunc(queuing, from, func(tx pgx.Tx) error {
+	err = eventstore.Within(queuing, from, o.Shard(), func(tx pgx.Tx) error {
 		queued, err := statement.All(queuing, tx, "queue missing deliveries", pgx.RowTo[domain.DeliveryID], queueMissing, append(args, now)...)
 		if answer.Count = len(queued); err == nil {
 			_, err = tx.Exec(queuing, forgetEnded, o.Shard(), id, queued)
