@@ -127,15 +127,16 @@ func (s *service) traced(open opener) opener {
 	}
 }
 
-// onNodes gives as many connections to each node of Citus as a pool has.
-func (s *service) onNodes(use string, pool *pgxpool.Pool, open opener) *cluster.Nodes {
-	nodes := s.holders.Nodes(int(pool.Config().MaxConns), s.traced(open))
+// onNodes gives so many connections to each node of Citus.
+func (s *service) onNodes(use string, conns int, open opener) *cluster.Nodes {
+	nodes := s.holders.Nodes(conns, s.traced(open))
 	s.nodes[use] = nodes
 	return nodes
 }
 
+// route gives as many to each as a pool has.
 func (s *service) route(use string, pool *pgxpool.Pool, open opener) eventstore.Database {
-	return eventstore.Route(pool, s.onNodes(use, pool, open))
+	return eventstore.Route(pool, s.onNodes(use, int(pool.Config().MaxConns), open))
 }
 
 // openStore opens what reads, and refuses a table of plans that lacks one in use.
@@ -163,7 +164,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 	if s.wake, err = s.primary.NotifyPool(ctx, ledger.WakeConns); err != nil {
 		return err
 	}
-	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.store.Pool, Nodes: s.onNodes("wake", s.wake, (*cluster.Primary).NotifyPool), Log: s.log}); err != nil {
+	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.store.Pool, Nodes: s.onNodes("wake", ledger.WakeConns, (*cluster.Primary).NotifyPool), Log: s.log}); err != nil {
 		return err
 	}
 	if s.cfg.SMTPURL != "" {
@@ -190,6 +191,8 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 		}
 		if s.forwarder, err = stream.New(stream.Config{
 			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.stream, Store: s.store, Shards: s.installed.Shards, Log: s.log,
+			Nodes: s.onNodes("stream", ledger.StreamConns/2, (*cluster.Primary).ConsumerPool),
+			Reads: s.onNodes("stream reads", ledger.StreamConns/2, (*cluster.Primary).ConsumerPool),
 		}); err != nil {
 			return err
 		}
@@ -200,7 +203,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context, string) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Nodes: s.onNodes("commit", s.commit, (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err
@@ -311,7 +314,8 @@ func (s *service) openTree(ctx context.Context) error {
 	}
 	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree, Trusted: func() *evidence.TrustedKeys { return s.keys.Load().Trusted }}
 	s.tree.keeper, err = transparency.New(transparency.Config{
-		Pool: s.tree.write, Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log,
+		Pool: s.tree.write, Nodes: s.onNodes("log", ledger.LogConns/2, (*cluster.Primary).ConsumerPool), Shards: s.installed.Shards,
+		Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log,
 		Authorities: s.tree.authorities, Stamp: s.cfg.TimestampInterval,
 		Pinned: func(name string) (evidence.Authority, bool) { return s.keys.Load().Trusted.Authority(name) },
 	})

@@ -22,7 +22,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,7 +34,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"integrityledger/eventstore/cluster"
 )
@@ -70,11 +68,16 @@ type Progress struct {
 
 // Config is what a Consumer is made of.
 type Config struct {
-	Name    string
-	Pool    *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half is for what Handle reads
+	Name string
+	Pool *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half is for what Handle reads
+	// Nodes, also from Primary.ConsumerPool, hold the transactions of sources that are Sharded, and nothing else. Nil: Pool does.
+	Nodes   *cluster.Nodes
 	Sources []Source
-	Log     *slog.Logger
-	Poll    time.Duration // between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
+	// News says which sources, by index, have work, by one question about all of them: of those that nobody has woken only these
+	// are claimed. Nil: all are.
+	News func(context.Context) ([]int, error)
+	Log  *slog.Logger
+	Poll time.Duration // between two looks for news where a wake-up was lost, and up to four times that where none was; 0 means 1 s
 	// Gather is how long after a page the next look comes at the earliest, where no further page is there: it lets what is
 	// committed at short intervals become one page. 0 means 50 ms. Hasten ends it.
 	Gather time.Duration
@@ -95,11 +98,13 @@ const (
 	linger = 100 * time.Millisecond
 	// mostPause is the longest pause after failures in a row.
 	mostPause = 30 * time.Second
-	// mostQuiet is how often the pause between two looks that nobody has asked for, and that find nothing, is doubled.
+	// mostQuiet is how often the pause between two looks for news is doubled while nobody wakes a source.
 	mostQuiet = 2
-	// unwoken is for how long the pause is not doubled after such a look has found a page: another process may have no
+	// unwoken is for how long the pause is not doubled after such a look has led to a page: another process may have no
 	// such consumer, or one that fails, and leave its work to this one.
 	unwoken = 10 * time.Minute
+	// newsTimeout ends a look for news that a server without a word has swallowed.
+	newsTimeout = 5 * time.Second
 )
 
 // Consumer works on its sources, each event at least once and in order. Of all processes that run a consumer of the
@@ -108,6 +113,8 @@ type Consumer struct {
 	Config
 	topics   []*topic
 	failures atomic.Int64
+	stirred  atomic.Bool  // a source was woken since the last look for news
+	found    atomic.Int64 // when a source that nobody had woken has last got to a page, in Unix nanoseconds
 }
 
 // New makes a Consumer; Run starts it.
@@ -118,7 +125,7 @@ func New(c Config) (*Consumer, error) {
 	c.Poll, c.Gather = cmp.Or(c.Poll, time.Second), cmp.Or(c.Gather, apart)
 	k := &Consumer{Config: c}
 	for i, s := range c.Sources {
-		k.topics = append(k.topics, &topic{Source: s, consumer: k, name: fmt.Sprintf("%s.%d", c.Name, i), woken: make(chan struct{}, 1), hastened: make(chan struct{}, 1)})
+		k.topics = append(k.topics, &topic{Source: s, consumer: k, name: fmt.Sprintf("%s.%d", c.Name, i), woken: make(chan struct{}, 1), news: make(chan struct{}, 1), hastened: make(chan struct{}, 1)})
 	}
 	return k, nil
 }
@@ -126,10 +133,15 @@ func New(c Config) (*Consumer, error) {
 // Wake tells that a source, by its index, has work. It never waits.
 func (c *Consumer) Wake(source int) {
 	if source < len(c.topics) {
-		select {
-		case c.topics[source].woken <- struct{}{}:
-		default:
-		}
+		put(c.topics[source].woken)
+	}
+}
+
+// put puts one into a channel that holds at most one.
+func put(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -138,10 +150,7 @@ func (c *Consumer) Wake(source int) {
 func (c *Consumer) Hasten(source int) bool {
 	t := c.topics[source]
 	woken := len(t.woken) > 0 // before it goes on, and takes that
-	select {
-	case t.hastened <- struct{}{}:
-	default:
-	}
+	put(t.hastened)
 	return woken
 }
 
@@ -150,6 +159,9 @@ func (c *Consumer) Failures() int64 { return c.failures.Load() }
 
 // Run works until ctx ends.
 func (c *Consumer) Run(ctx context.Context) {
+	var looking sync.WaitGroup
+	looking.Go(func() { c.look(ctx) })
+	defer looking.Wait()
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := c.route(ctx)
 		if ctx.Err() == nil { // it could not begin
@@ -161,6 +173,38 @@ func (c *Consumer) Run(ctx context.Context) {
 	}
 }
 
+// look finds what nobody has woken a source for.
+func (c *Consumer) look(ctx context.Context) {
+	for quiet := 0; pause(ctx.Done(), nil, c.Poll<<quiet); {
+		for _, source := range c.news(ctx) {
+			put(c.topics[source].news)
+		}
+		if c.stirred.Swap(false) || time.Since(time.Unix(0, c.found.Load())) <= unwoken {
+			quiet = 0
+		} else {
+			quiet = min(quiet+1, mostQuiet)
+		}
+	}
+}
+
+// news are the sources that have work, and all of them where that cannot be asked: then their own failures tell why.
+func (c *Consumer) news(ctx context.Context) []int {
+	if c.News != nil {
+		ctx, cancel := context.WithTimeout(ctx, newsTimeout)
+		defer cancel()
+		sources, err := c.News(ctx)
+		if err == nil {
+			return sources
+		}
+		c.Log.Debug("consumer: no news", "consumer", c.Name, "error", cluster.Loggable(err))
+	}
+	every := make([]int, len(c.topics))
+	for i := range every {
+		every[i] = i
+	}
+	return every
+}
+
 // route runs Watermill's router over a subscriber a source.
 func (c *Consumer) route(ctx context.Context) error {
 	// The library tells at level info what it does all day long.
@@ -169,19 +213,12 @@ func (c *Consumer) route(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(connector{stdlib.GetPoolConnector(c.Pool)})
-	defer db.Close()
-	db.SetMaxIdleConns(0) // the pool keeps them
-	db.SetMaxOpenConns(int(c.Pool.Config().MaxConns / 2))
+	dbs := c.databases()
+	defer dbs.close()
 	deadline := ackDeadline
 	for _, t := range c.topics {
-		if q := t.Begin(); !q.IsZero() {
-			if _, err := db.ExecContext(ctx, q.Query, q.Args...); err != nil {
-				return fmt.Errorf("begin: %w", err)
-			}
-		}
 		t.stopped = ctx.Done()
-		subscriber, err := watermillsql.NewSubscriber(db, watermillsql.SubscriberConfig{
+		subscriber, err := watermillsql.NewSubscriber(dbs.of(t), watermillsql.SubscriberConfig{
 			ConsumerGroup: c.Name, AckDeadline: &deadline, SchemaAdapter: t, OffsetsAdapter: t, BackoffManager: t,
 		}, log)
 		if err != nil {
@@ -191,46 +228,6 @@ func (c *Consumer) route(ctx context.Context) error {
 			AddMiddleware(t.conclude, middleware.Timeout(handleTimeout), middleware.Recoverer)
 	}
 	return router.Run(ctx)
-}
-
-// connector, limitedConn and limitedTx close the connection of a transaction that is open for mostOpen: the library
-// begins and commits without a deadline.
-type connector struct{ driver.Connector }
-
-type limitedConn struct{ *stdlib.Conn }
-
-type limitedTx struct {
-	driver.Tx
-	end *time.Timer
-}
-
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return limitedConn{conn.(*stdlib.Conn)}, nil
-}
-
-func (c limitedConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
-	socket := c.Conn.Conn().PgConn().Conn()
-	end := time.AfterFunc(mostOpen, func() { _ = socket.Close() })
-	tx, err := c.Conn.BeginTx(ctx, options)
-	if err != nil {
-		end.Stop()
-		return nil, err
-	}
-	return limitedTx{tx, end}, nil
-}
-
-func (t limitedTx) Commit() error {
-	defer t.end.Stop()
-	return t.Tx.Commit()
-}
-
-func (t limitedTx) Rollback() error {
-	defer t.end.Stop()
-	return t.Tx.Rollback()
 }
 
 // failed counts and logs a failure, and answers how long to pause after so many.
@@ -260,6 +257,7 @@ type topic struct {
 	consumer *Consumer
 	name     string
 	woken    chan struct{} // holds one when there may be work
+	news     chan struct{} // holds one when there may be work that nobody has woken it for
 	hastened chan struct{} // holds one when a gathering is to end
 	stopped  <-chan struct{}
 
@@ -269,10 +267,8 @@ type topic struct {
 	handled  bool       // what follows is the result of a page
 	progress Progress
 	err      error
-	failures int       // in a row
-	quiet    int       // looks in a row that nobody has asked for and that found nothing
-	unasked  bool      // nobody has asked for the look under way
-	found    time.Time // when such a look has last found a page
+	failures int  // in a row
+	unasked  bool // nobody has woken it for the look under way
 }
 
 // errForgotten: the row is behind what was advanced. The commit failed, which the library only logs, or the database
@@ -317,7 +313,7 @@ func (t *topic) conclude(next message.HandlerFunc) message.HandlerFunc {
 }
 
 // HandleError implements watermillsql.BackoffManager. It is called after every look, outside of the transaction, and
-// returns when the next one is due: at a wake-up, at the poll, or after the pause that follows a failure. A handler
+// returns when the next one is due: at a wake-up, at news, or after the pause that follows a failure. A handler
 // that is late is waited for, so that no two pages of a source are handled at once.
 func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.Duration {
 	if !t.mu.TryLock() {
@@ -355,8 +351,8 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 	}
 	t.failures = 0
 	if advanced {
-		if t.quiet = 0; t.unasked {
-			t.found = time.Now()
+		if t.unasked {
+			t.consumer.found.Store(time.Now().UnixNano())
 		}
 		t.unasked = false
 		if t.progress.More {
@@ -367,10 +363,13 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 		return 0
 	}
 	pause(t.stopped, nil, apart)
-	if t.unasked = pause(t.stopped, t.woken, t.consumer.Poll<<t.quiet); t.unasked && time.Since(t.found) > unwoken {
-		t.quiet = min(t.quiet+1, mostQuiet)
-	} else {
-		t.quiet = 0
+	t.unasked = false
+	select {
+	case <-t.stopped:
+	case <-t.woken:
+		t.consumer.stirred.Store(true)
+	case <-t.news:
+		t.unasked = true
 	}
 	return 0
 }

@@ -16,10 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/projections/ledgertest"
@@ -34,30 +33,43 @@ func TestMain(m *testing.M) {
 
 const name = "test"
 
+// open counts the transactions that consumers have open.
+const open = "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname = current_database() AND state LIKE 'idle in%'"
+
 type take func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error)
 
-// process is one process's consumer of the first shards of a ledger.
-func process(ctx context.Context, url string, shards int, t take, change func(*consumer.Config)) (*consumer.Consumer, *pgxpool.Pool, error) {
+// process is one process's consumer of the first shards of a ledger; on Citus it goes to the nodes.
+func process(ctx context.Context, url string, shards int, t take, change func(*consumer.Config)) (_ *consumer.Consumer, end func(), err error) {
 	pool, err := cluster.At(url).ConsumerPool(ctx, 4)
 	if err != nil {
 		return nil, nil, err
 	}
-	c := consumer.Config{Name: name, Pool: pool, Log: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond}
+	var holders *cluster.Holders
+	if pgtest.OnCitus() {
+		if holders, err = cluster.At(url).Holders(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	reads := holders.Nodes(2, (*cluster.Primary).ConsumerPool)
+	c := consumer.Config{
+		Name: name, Pool: pool, Nodes: holders.Nodes(2, (*cluster.Primary).ConsumerPool), Log: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond,
+		News: func(ctx context.Context) ([]int, error) { return consumer.Behind(ctx, pool, reads, shards, name) },
+	}
 	for shard := range domain.Shard(shards) {
-		c.Sources = append(c.Sources, &consumer.Pages{Pool: pool, Name: name, Shard: shard, Limit: 7, Take: t})
+		c.Sources = append(c.Sources, &consumer.Pages{Pool: eventstore.Route(pool, reads), Name: name, Shard: shard, Limit: 7, Take: t})
 	}
 	if change != nil {
 		change(&c)
 	}
 	made, err := consumer.New(c)
-	return made, pool, err
+	return made, func() { holders.Close(); pool.Close() }, err
 }
 
 // consume runs a consumer until stop is called.
 func consume(t *testing.T, l *ledgertest.Ledger, url string, take take, change func(*consumer.Config)) (c *consumer.Consumer, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	c, pool, err := process(ctx, url, l.Installation.Shards, take, change)
+	c, end, err := process(ctx, url, l.Installation.Shards, take, change)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +81,7 @@ func consume(t *testing.T, l *ledgertest.Ledger, url string, take take, change f
 	stop = sync.OnceFunc(func() {
 		cancel()
 		<-ended
-		pool.Close()
+		end()
 	})
 	t.Cleanup(stop)
 	return c, stop
@@ -242,7 +254,7 @@ func TestLateHandler(t *testing.T) {
 	}, func(c *consumer.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	<-entered
 	until(t, "its transaction is over", func() bool {
-		n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname = current_database() AND state LIKE 'idle in%'")
+		n, err := pgtest.Ask[int](l.URL, pgtest.OnAllNodes(open))
 		return err == nil && n == 0
 	})
 	_, stopOther := consume(t, l, l.URL, other.take, nil)
@@ -265,6 +277,7 @@ func TestLateHandler(t *testing.T) {
 // TestLostConnections: a database that goes away between a page and its commit makes the page come again, and nothing
 // is skipped.
 func TestLostConnections(t *testing.T) {
+	pgtest.OneServer(t, "the nodes are reached beside the proxy")
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
 	register(t, l, o, 0, 30)
@@ -289,6 +302,7 @@ func TestLostConnections(t *testing.T) {
 // TestSilentDatabase: a database that vanishes without a word in the middle of a transaction ends the transaction, and
 // when it can be reached again the page comes again.
 func TestSilentDatabase(t *testing.T) {
+	pgtest.OneServer(t, "the nodes are reached beside the proxy")
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
 	register(t, l, o, 0, 10)
@@ -300,7 +314,7 @@ func TestSilentDatabase(t *testing.T) {
 			vanish.Do(func() { proxy.Set(pgtest.Weather{Hole: true}) })
 		}
 		return seen.take(ctx, shard, events)
-	}, func(c *consumer.Config) { c.Sources = c.Sources[1:2] })
+	}, func(c *consumer.Config) { c.Sources, c.News = c.Sources[1:2], nil })
 	until(t, "the transaction has ended", func() bool { return c.Failures() > 0 })
 	proxy.Set(pgtest.Weather{})
 	until(t, "all are read", func() bool { return behind(t, l, 1) == 0 })

@@ -11,11 +11,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 )
 
-// Pages is the log of a shard as a Source, whose row is one of the table consumers. Its statements name the shard, so a
-// transaction stays on one node of Citus.
+// Pages is the log of a shard as a Sharded source, whose row is one of the table consumers.
 type Pages struct {
 	Pool  history.Querier // that the events are read with
 	Name  string          // of the consumer; its positions are kept under it for ever
@@ -38,7 +38,17 @@ const (
 	claimPages = `SELECT c.position, h.position FROM consumers c JOIN shard_heads h ON h.shard = c.shard
 		WHERE c.shard = $1 AND c.consumer = $2 AND h.position > c.position FOR UPDATE OF c SKIP LOCKED`
 	advancePages = `UPDATE consumers SET position = $3 WHERE shard = $1 AND consumer = $2`
+	// behindPages is asked about all shards.
+	behindPages = `SELECT h.shard FROM shard_heads h LEFT JOIN consumers c ON c.shard = h.shard AND c.consumer = $1 WHERE h.position > coalesce(c.position, 0)`
 )
+
+// Behind answers the News of Pages of a name, of which each is the source of the same number as its shard.
+func Behind(ctx context.Context, pool *pgxpool.Pool, nodes *cluster.Nodes, shards int, name string) ([]int, error) {
+	return cluster.Everywhere(ctx, pool, nodes, shards, pgx.RowTo[int], behindPages, name)
+}
+
+// InShard implements Sharded.
+func (p *Pages) InShard() domain.Shard { return p.Shard }
 
 // Begin implements Source.
 func (p *Pages) Begin() Query { return Query{Query: beginPages, Args: []any{p.Shard, p.Name}} }

@@ -1,60 +1,125 @@
 package consumer
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// Looks that nobody asks for and that find nothing come less and less often; a wake-up ends that.
+// quietly is a consumer of so many sources, whose looks for news are counted and find what they are told to.
+func quietly(t *testing.T, sources int) (c *Consumer, looks func() []time.Duration, news *[]int, failed *error) {
+	var began []time.Time
+	news, failed = new([]int), new(error)
+	c = &Consumer{Config: Config{Poll: time.Second, Gather: apart, Log: slog.New(slog.DiscardHandler)}}
+	c.News = func(context.Context) ([]int, error) { began = append(began, time.Now()); return *news, *failed }
+	for range sources {
+		c.topics = append(c.topics, &topic{consumer: c, woken: make(chan struct{}, 1), news: make(chan struct{}, 1), stopped: t.Context().Done()})
+	}
+	last := time.Now()
+	go c.look(t.Context())
+	return c, func() (pauses []time.Duration) {
+		synctest.Wait()
+		for _, at := range began {
+			pauses, last = append(pauses, at.Sub(last)), at
+		}
+		began = nil
+		return pauses
+	}, news, failed
+}
+
+// Looks for news come less and less often while nobody wakes a source; a wake-up ends that.
 func TestQuietLooksComeLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		topic := &topic{consumer: &Consumer{Config: Config{Poll: time.Second}}, woken: make(chan struct{}, 1), stopped: t.Context().Done()}
-		looks := func(want ...time.Duration) {
-			t.Helper()
-			for _, poll := range want {
-				began := time.Now()
-				topic.HandleError(nil, true, nil)
-				if d := time.Since(began); d != apart+poll {
-					t.Errorf("the next look comes after %s, want %s", d, apart+poll)
-				}
-			}
+		c, looks, _, _ := quietly(t, 2)
+		time.Sleep(16 * time.Second)
+		if got, want := looks(), []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second}; !slices.Equal(got, want) {
+			t.Errorf("looks after %v, want %v", got, want)
 		}
-		looks(time.Second, 2*time.Second, 4*time.Second, 4*time.Second)
-		topic.woken <- struct{}{}
-		looks(0, time.Second, 2*time.Second)
+		c.Wake(1)
+		c.topics[1].HandleError(nil, true, nil)
+		time.Sleep(8 * time.Second)
+		if got, want := looks(), []time.Duration{4 * time.Second, time.Second, 2 * time.Second}; !slices.Equal(got, want) {
+			t.Errorf("looks after %v, want %v", got, want)
+		}
 	})
 }
 
-// Where a look that nobody has asked for has found a page, another process leaves its work to this one, without a wake-up:
-// the looks come as often as they can for a while.
+// A source is claimed only when it is woken or has news; where news cannot be asked for, each is.
+func TestNewsLeadToClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, news, failed := quietly(t, 3)
+		claims := make([]int, len(c.topics))
+		for i, topic := range c.topics {
+			go func() {
+				for t.Context().Err() == nil {
+					topic.HandleError(nil, true, nil)
+					claims[i]++
+				}
+			}()
+		}
+		for _, step := range []struct {
+			news   []int
+			failed error
+			want   []int
+		}{
+			{nil, nil, []int{0, 0, 0}},
+			{[]int{1}, nil, []int{0, 1, 0}},
+			{[]int{1}, errors.New("a node is away"), []int{1, 1, 1}},
+			{nil, nil, []int{0, 0, 0}},
+		} {
+			*news, *failed = step.news, step.failed
+			time.Sleep(5 * time.Second) // one look at least
+			*news, *failed = nil, nil
+			synctest.Wait()
+			for i, n := range step.want {
+				if (claims[i] > 0) != (n > 0) {
+					t.Errorf("news %v, %v: claims %v", step.news, step.failed, claims)
+				}
+				claims[i] = 0
+			}
+		}
+		c.Wake(2)
+		time.Sleep(time.Second)
+		if synctest.Wait(); !slices.Equal(claims, []int{0, 0, 1}) {
+			t.Errorf("a wake-up: claims %v", claims)
+		}
+	})
+}
+
+// Where news that nobody has woken a source for lead to a page, another process leaves its work to this one: the looks come as
+// often as they can for a while.
 func TestWorkOfOthersEndsTheQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		topic := &topic{consumer: &Consumer{Config: Config{Poll: time.Second, Gather: apart}}, woken: make(chan struct{}, 1), stopped: t.Context().Done()}
-		look := func() time.Duration {
-			began := time.Now()
-			topic.HandleError(nil, true, nil)
-			return time.Since(began) - apart
-		}
+		c, looks, _, _ := quietly(t, 1)
+		topic := c.topics[0]
 		page := func() {
 			topic.handled, topic.progress.Position = true, topic.position+1
-			look()
+			topic.HandleError(nil, true, nil)
 		}
-		for range 2 {
-			for look() < 4*time.Second {
-			}
-			topic.woken <- struct{}{}
-			look()
-			page() // was asked for
-			if look(); look() != 2*time.Second {
-				t.Error("a page that was asked for keeps the looks frequent")
-			}
-			page()
-			for ended := time.Now().Add(unwoken - time.Second); time.Now().Before(ended); {
-				if d := look(); d != time.Second {
-					t.Fatalf("the next look comes after %s", d)
-				}
-			}
+		longest := func(d time.Duration) time.Duration {
+			looks()
+			time.Sleep(d)
+			return slices.Max(looks())
+		}
+		c.Wake(0)
+		topic.HandleError(nil, true, nil)
+		page() // was asked for
+		if longest(20*time.Second) != 4*time.Second {
+			t.Error("a page that was asked for keeps the looks frequent")
+		}
+		put(topic.news)
+		topic.HandleError(nil, true, nil)
+		page()
+		longest(5 * time.Second)
+		if d := longest(unwoken - 6*time.Second); d != time.Second {
+			t.Errorf("a look came after %s", d)
+		}
+		if longest(20*time.Second) != 4*time.Second {
+			t.Error("the looks stay frequent for ever")
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/history"
 )
@@ -21,11 +22,14 @@ import (
 // that has locked it may let the tree grow. The tree's tables stand on one node of Citus, so tiles and positions commit
 // together there too.
 type growth struct {
-	pool   *pgxpool.Pool // reads what is committed; only the transaction of Handle writes
+	pool   *pgxpool.Pool       // reads what is committed; only the transaction of Handle writes
+	log    eventstore.Database // of the shards
+	shards int
 	signer func() *Signer
 	batch  int
 
 	limit int
+	heads []int64 // as Claim has read them; nil: they could not be read
 	row   treeRow // as Claim has read it
 	tree  *tree   // the one that this process has seen last; nil: none yet
 }
@@ -43,7 +47,10 @@ const (
 	// A row that is locked without need would make an idle database write.
 	claimTree = `SELECT size, root, positions, epoch FROM transparency_tree WHERE id = 1 AND positions IS DISTINCT FROM $1::bigint[] AND $2 FOR UPDATE SKIP LOCKED`
 	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
-	readHeads = `SELECT shard, position FROM shard_heads ORDER BY shard`
+	// askTree asks for the same without a lock.
+	askTree = `SELECT positions IS DISTINCT FROM $1::bigint[] FROM transparency_tree WHERE id = 1`
+	// readHeads is asked about all shards.
+	readHeads = `SELECT shard, position FROM shard_heads WHERE position > 0`
 	// growTree moves the row, writes tiles and runs. It is one statement, so that a transaction which ends too early
 	// has all of it or nothing. A tile only grows: one that would lose what it held is not written. The first run makes
 	// the last one longer where it goes on there.
@@ -84,11 +91,30 @@ func (g *growth) Claim(failures int) consumer.Query {
 	g.limit = max(1, g.batch>>min(failures, 30))
 	ctx, cancel := context.WithTimeout(context.Background(), readingHeads)
 	defer cancel()
-	heads, err := readPositions(ctx, g.pool)
-	if err != nil {
-		heads = nil // Handle asks again, and tells the error
+	var err error
+	if g.heads, err = g.readPositions(ctx); err != nil {
+		g.heads = nil // Handle asks again, and tells the error
 	}
-	return consumer.Query{Query: claimTree, Args: []any{heads, g.signer() != nil}}
+	return consumer.Query{Query: claimTree, Args: []any{g.heads, g.signer() != nil}}
+}
+
+// look answers the News of the one source.
+func (g *growth) look(ctx context.Context) ([]int, error) {
+	if g.signer() == nil {
+		return nil, nil
+	}
+	heads, err := g.readPositions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	grows := true // where nothing was begun
+	if err := g.pool.QueryRow(ctx, askTree, heads).Scan(&grows); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("look at the tree: %w", err)
+	}
+	if !grows {
+		return nil, nil
+	}
+	return []int{0}, nil
 }
 
 // Scan implements consumer.Source.
@@ -156,28 +182,40 @@ func (g *growth) load(ctx context.Context) error {
 }
 
 // readPositions reads the positions of the heads, by shard, up to the last shard that has an event.
-func readPositions(ctx context.Context, pool *pgxpool.Pool) (positions []int64, err error) {
-	positions = []int64{}
-	rows, _ := pool.Query(ctx, readHeads) // the error comes with the rows
-	var shard int32
-	var position int64
-	if _, err := pgx.ForEachRow(rows, []any{&shard, &position}, func() error {
-		if position > 0 {
-			positions = append(positions, make([]int64, int(shard)+1-len(positions))...)
-			positions[shard] = position
-		}
-		return nil
-	}); err != nil {
+func (g *growth) readPositions(ctx context.Context) ([]int64, error) {
+	type head struct {
+		Shard    int32
+		Position int64
+	}
+	heads, err := eventstore.Everywhere(ctx, g.log, g.shards, pgx.RowToStructByPos[head], readHeads)
+	if err != nil {
 		return nil, fmt.Errorf("read the heads: %w", err)
+	}
+	positions := []int64{}
+	for _, h := range heads {
+		positions = append(positions, make([]int64, max(0, int(h.Shard)+1-len(positions)))...)
+		positions[h.Shard] = h.Position
 	}
 	return positions, nil
 }
 
+// lag reports whether heads are behind positions in any shard.
+func lag(heads, positions []int64) bool {
+	for shard, position := range positions {
+		if position > 0 && (shard >= len(heads) || heads[shard] < position) {
+			return true
+		}
+	}
+	return false
+}
+
 // news reads the hashes of events that are not in the tree.
 func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte, runs []run, err error) {
-	heads, err := readPositions(ctx, g.pool)
-	if err != nil {
-		return nil, nil, nil, err
+	heads := g.heads
+	if heads == nil || lag(heads, g.row.positions) { // another process has let the tree grow since
+		if heads, err = g.readPositions(ctx); err != nil {
+			return nil, nil, nil, err
+		}
 	}
 	n := max(len(heads), len(g.row.positions))
 	heads, positions = append(heads, make([]int64, n-len(heads))...), append(g.row.positions, make([]int64, n-len(g.row.positions))...)
@@ -189,7 +227,7 @@ func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte
 		if head == after || room == 0 {
 			continue
 		}
-		hashes, err := history.Hashes(ctx, g.pool, domain.Shard(shard), after, room)
+		hashes, err := history.Hashes(ctx, g.log, domain.Shard(shard), after, room)
 		if err != nil {
 			return nil, nil, nil, err
 		}

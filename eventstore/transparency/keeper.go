@@ -43,6 +43,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/history"
@@ -51,6 +52,9 @@ import (
 // Config is what a Keeper is made of.
 type Config struct {
 	Pool *pgxpool.Pool // from Primary.ConsumerPool; what must be flushed says so
+	// Nodes, also from Primary.ConsumerPool, lead to the logs of so many shards. Nil: Pool does.
+	Nodes  *cluster.Nodes
+	Shards int
 	// Signer answers the log's key as it is now. Nil: this process leaves the tree alone.
 	Signer    func() *Signer
 	Witnesses []*Witness
@@ -87,10 +91,10 @@ func New(c Config) (*Keeper, error) {
 	}
 	c.Interval, c.Poll, c.Batch, c.Witness = cmp.Or(c.Interval, time.Second), cmp.Or(c.Poll, time.Second), cmp.Or(c.Batch, 4096), cmp.Or(c.Witness, 2*time.Second)
 	c.Stamp = cmp.Or(c.Stamp, time.Minute)
-	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, signer: c.Signer, batch: c.Batch}, grown: make(chan struct{}, 1)}
+	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, log: eventstore.Route(c.Pool, c.Nodes), shards: c.Shards, signer: c.Signer, batch: c.Batch}, grown: make(chan struct{}, 1)}
 	var err error
 	k.consumer, err = consumer.New(consumer.Config{
-		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, Log: c.Log, Poll: c.Poll,
+		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, News: k.growth.look, Log: c.Log, Poll: c.Poll,
 		Gather: 2 * c.Interval, // publishing hastens it
 		Advanced: func() {
 			select {

@@ -21,6 +21,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/handlers"
 	"integrityledger/projections/query"
@@ -65,9 +67,11 @@ func CheckURL(text string) error {
 type Config struct {
 	URL, Credentials string        // of the broker; the path of a credentials file, or nothing
 	Pool             *pgxpool.Pool // from Primary.ConsumerPool
-	Store            *query.Store
-	Shards           int
-	Log              *slog.Logger
+	// Nodes are for the pages' transactions, and Reads for their events. Nil: there are none.
+	Nodes, Reads *cluster.Nodes
+	Store        *query.Store
+	Shards       int
+	Log          *slog.Logger
 }
 
 // New needs no broker that answers: it connects when there is one.
@@ -99,9 +103,14 @@ func New(s Config) (*Forwarder, error) {
 	if f.broker, err = jetstream.New(f.conn); err == nil {
 		var pages []consumer.Source
 		for shard := range domain.Shard(s.Shards) {
-			pages = append(pages, &consumer.Pages{Pool: s.Pool, Name: Consumer, Shard: shard, Limit: pageLimit, Take: f.forward})
+			pages = append(pages, &consumer.Pages{Pool: eventstore.Route(s.Pool, s.Reads), Name: Consumer, Shard: shard, Limit: pageLimit, Take: f.forward})
 		}
-		f.Consumer, err = consumer.New(consumer.Config{Name: Consumer, Pool: s.Pool, Sources: pages, Log: s.Log})
+		f.Consumer, err = consumer.New(consumer.Config{
+			Name: Consumer, Pool: s.Pool, Nodes: s.Nodes, Sources: pages, Log: s.Log,
+			News: func(ctx context.Context) ([]int, error) {
+				return consumer.Behind(ctx, s.Pool, s.Reads, s.Shards, Consumer)
+			},
+		})
 	}
 	if err != nil {
 		f.conn.Close()
