@@ -36,8 +36,17 @@ func NewEraser(e Eraser) *Loop {
 		Pool: e.Pool, What: "take bytes to erase", Take: takeDue, Lease: eraseLease, Scan: pgx.RowToStructByPos[dueContent], Act: e.erase,
 		Now: e.Ledger.Agreed, // a clock that is ahead would erase content before its deadline
 	}
-	return NewLoop(Loop{Pool: e.Pool, Shards: Shards(e.Shards), Every: eraseEvery, Work: q.Work, Log: e.Log, Failure: "kept bytes could not be erased; they are tried again"})
+	return NewLoop(Loop{Pool: e.Pool, Shards: Shards(e.Shards), Every: eraseEvery, Work: q.Work, Log: e.Log, Failure: "kept bytes could not be erased; they are tried again",
+		Due: func(ctx context.Context) ([]domain.Shard, error) {
+			now, err := q.Now(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return DueIn(ctx, e.Pool, e.Shards, []any{now}, contentDue)
+		}})
 }
+
+const contentDue = `SELECT FROM kept_contents WHERE shard = $1 AND due_at <= $2`
 
 const takeDue = `UPDATE kept_contents k SET due_at = $3
 	FROM (SELECT version_id FROM kept_contents WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,8 +22,11 @@ import (
 type Loop struct {
 	Shards []domain.Shard
 	Every  time.Duration // between two looks, which find what another process left and what has become due
-	// Quiet reports that the last look has left nothing that becomes due by itself: the next one then comes after four
-	// times as long. Nil: never.
+	// Due says in which shards a look has work, by one question about all of them. Where it fails, those are worked on that it
+	// has found all the same. Nil: in all.
+	Due func(context.Context) ([]domain.Shard, error)
+	// Quiet reports that the last look has left nothing that becomes due by itself: the next one then comes with a wake-up
+	// alone. Nil: never.
 	Quiet func() bool
 	// Pool is where Work looks; it may be nil.
 	Pool eventstore.Database
@@ -61,14 +66,14 @@ func (l *Loop) Wake(shard domain.Shard) {
 func (l *Loop) Run(ctx context.Context) {
 	look := time.NewTicker(l.Every)
 	defer look.Stop()
-	shards, quiet := l.Shards, false
-	for {
-		if err := l.work(ctx, shards); err != nil && ctx.Err() == nil {
+	quiet := false
+	for next := l.Look; ; {
+		if err := next(ctx); err != nil && ctx.Err() == nil {
 			l.Log.Warn(l.Failure, "error", err)
 		}
 		if l.Quiet != nil && l.Quiet() != quiet {
 			if quiet = !quiet; quiet {
-				look.Reset(4 * l.Every)
+				look.Stop()
 			} else {
 				look.Reset(l.Every)
 			}
@@ -77,15 +82,44 @@ func (l *Loop) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case shard := <-l.wake:
-			shards = []domain.Shard{shard}
+			next = func(ctx context.Context) error { return l.work(ctx, []domain.Shard{shard}) }
 		case <-look.C:
-			shards = l.Shards
+			next = l.Look
 		}
 	}
 }
 
 // Look looks at every shard once.
-func (l *Loop) Look(ctx context.Context) error { return l.work(ctx, l.Shards) }
+func (l *Loop) Look(ctx context.Context) error {
+	if l.Due == nil {
+		return l.work(ctx, l.Shards)
+	}
+	shards, err := l.Due(ctx)
+	slices.Sort(shards)
+	return errors.Join(err, l.work(ctx, slices.Compact(shards)))
+}
+
+// DueIn is a Due of so many shards: those in which one of the questions, about a shard ($1) with further arguments, has an
+// answer.
+func DueIn(ctx context.Context, db eventstore.Database, shards int, args []any, questions ...string) ([]domain.Shard, error) {
+	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
+	defer cancel()
+	due, err := eventstore.Everywhere(ctx, db, shards, pgx.RowTo[domain.Shard], dueIn(questions...), args...)
+	if err != nil {
+		return due, statement.Failed("ask what is due", err)
+	}
+	return due, nil
+}
+
+// dueIn makes one question about all shards of those about one, each of which is asked for itself (OFFSET).
+func dueIn(questions ...string) string {
+	moved := strings.NewReplacer("$1", "s.shard", "$2", "$1", "$3", "$2", "$4", "$3")
+	all := make([]string, len(questions))
+	for i, q := range questions {
+		all[i] = "SELECT s.shard FROM shard_heads s WHERE EXISTS (" + moved.Replace(q) + " OFFSET 0)"
+	}
+	return strings.Join(all, " UNION ALL ")
+}
 
 // work goes on to the next shard where one fails: on a cluster, each may be on a node of its own.
 func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {

@@ -75,7 +75,6 @@ func TestLoopWorksOnEveryShard(t *testing.T) {
 	})
 }
 
-// A loop whose queue is empty looks a quarter as often, until it is woken and finds something.
 // nodeOfEach holds odd shards on node 1.
 type nodeOfEach struct{ eventstore.Database }
 
@@ -110,7 +109,8 @@ func TestSilentNodeIsAskedOnceALook(t *testing.T) {
 	}
 }
 
-func TestQuietLoopLooksLessOften(t *testing.T) {
+// A loop whose queue is empty looks no more until it is woken and finds something.
+func TestQuietLoopWaitsForAWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks, empty atomic.Int64
 		empty.Store(1)
@@ -129,14 +129,49 @@ func TestQuietLoopLooksLessOften(t *testing.T) {
 			}
 		}
 		wants(1)
-		time.Sleep(8*time.Minute + time.Second)
-		wants(2)
+		time.Sleep(time.Hour)
+		wants(0)
 		empty.Store(0)
 		l.Wake(0)
 		wants(1)
 		time.Sleep(8*time.Minute + time.Second)
 		wants(8)
+		empty.Store(1)
+		time.Sleep(time.Minute)
+		wants(1)
+		time.Sleep(time.Hour)
+		wants(0)
 	})
+}
+
+// A look works on the shards that have something due, each once, and where it could not ask everywhere on those it knows of;
+// a wake-up needs no question.
+func TestLoopWorksOnWhatIsDue(t *testing.T) {
+	var due, worked []domain.Shard
+	var failed error
+	l := queue.NewLoop(queue.Loop{
+		Shards: queue.Shards(4), Every: time.Hour, Log: slog.New(slog.DiscardHandler),
+		Due: func(context.Context) ([]domain.Shard, error) { return due, failed },
+		Work: func(_ context.Context, shard domain.Shard) (bool, error) {
+			worked = append(worked, shard)
+			return false, nil
+		},
+	})
+	away := errors.New("a node is away")
+	for _, c := range []struct {
+		due    []domain.Shard
+		failed error
+		want   []domain.Shard
+	}{
+		{nil, nil, nil},
+		{[]domain.Shard{3, 1, 3}, nil, []domain.Shard{1, 3}},
+		{[]domain.Shard{2}, away, []domain.Shard{2}},
+	} {
+		due, failed, worked = c.due, c.failed, nil
+		if err := l.Look(t.Context()); !slices.Equal(worked, c.want) || !errors.Is(err, c.failed) {
+			t.Errorf("due %v: worked on %v, %v", c.due, worked, err)
+		}
+	}
 }
 
 // A row whose work fails stays until its lease ends, and holds up no other.

@@ -124,6 +124,9 @@ func NewMailer(m Mailer) *Loop {
 		Pool: m.Pool, What: "take an invitation", Take: takeInvitation, Lease: mailLease, Scan: pgx.RowToStructByPos[invitationMail], Act: m.invite, Now: q.Now,
 	}
 	return NewLoop(Loop{Pool: m.Pool, Shards: Shards(m.Shards), Every: mailEvery, Log: m.Log, Failure: "the queue of mails could not be worked off",
+		Due: func(ctx context.Context) ([]domain.Shard, error) {
+			return DueIn(ctx, m.Pool, m.Shards, []any{m.Now()}, mailDue, invitationDue)
+		},
 		Work: func(ctx context.Context, shard domain.Shard) (more bool, err error) {
 			if err = m.drop(ctx, shard); err == nil {
 				err = m.dropInvitations(ctx, shard)
@@ -138,6 +141,11 @@ func NewMailer(m Mailer) *Loop {
 			return more, errors.Join(err, failed)
 		}})
 }
+
+const (
+	mailDue       = `SELECT FROM mails WHERE shard = $1 AND due_at <= $2`
+	invitationDue = `SELECT FROM invitation_mails WHERE shard = $1 AND due_at <= $2`
+)
 
 // queuedMail is a row that this worker holds until its lease ends.
 type queuedMail struct {

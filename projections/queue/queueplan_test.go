@@ -2,7 +2,10 @@ package queue
 
 import (
 	"context"
+	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
@@ -22,6 +25,38 @@ func TestQueuesLookUpKeys(t *testing.T) {
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
 		if good := pgtest.LooksUpKeys(t, pool, plan); good != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
+
+// A question about all shards looks each shard up by its key, whatever stands in the tables.
+func TestQuestionsAboutAllShardsLookUpKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	ctx := context.Background()
+	pool, err := cluster.At(pgtest.New(t)).QueuePool(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for name, c := range map[string]struct {
+		query, args string
+	}{
+		"mails":    {dueIn(mailDue, invitationDue), "(now())"},
+		"contents": {dueIn(contentDue), "(now())"},
+		"unwarned": {dueIn(unwarned), "(1, 2, now())"},
+		"never":    {dueIn("SELECT FROM mails WHERE shard = $1 AND created_at <= $2"), "(now())"},
+	} {
+		if _, err := pool.Exec(ctx, "PREPARE "+name+" AS "+c.query); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		rows, _ := pool.Query(ctx, "EXPLAIN EXECUTE "+name+c.args, pgx.QueryExecModeSimpleProtocol) // its error is that of the rows
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		plan := strings.Join(lines, "\n")
+		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "Hash") && !strings.Contains(plan, "Index Cond: (shard = s.shard)"); good != (name != "never") {
 			t.Errorf("%s:\n%s", name, plan)
 		}
 	}

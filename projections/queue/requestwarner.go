@@ -39,15 +39,23 @@ const warnEvery = 10 * time.Second
 
 // NewRequestWarner makes the loop of a warner.
 func NewRequestWarner(w RequestWarner) *Loop {
-	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of the month's requests have to wait", Work: w.warn})
+	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of the month's requests have to wait", Work: w.warn,
+		Due: func(ctx context.Context) ([]domain.Shard, error) {
+			return DueIn(ctx, w.Pool, w.Shards, w.periods(), unwarned)
+		}})
+}
+
+// periods are the arguments of unwarned after the shard.
+func (w RequestWarner) periods() []any {
+	now := w.Now()
+	period := domain.PeriodOf(now)
+	return []any{int32(period), int32(period.Previous()), now.Add(-domain.WarningLifetime)}
 }
 
 // warn warns every organization of a shard that has an open warning.
 func (w RequestWarner) warn(ctx context.Context, shard domain.Shard) (more bool, err error) {
-	now := w.Now()
-	period := domain.PeriodOf(now)
 	found, err := statement.All(ctx, w.Pool, "find whom to warn of the month's requests", pgx.RowTo[domain.OrganizationID], unwarned,
-		shard, int32(period), int32(period.Previous()), now.Add(-domain.WarningLifetime))
+		append([]any{shard}, w.periods()...)...)
 	if err != nil {
 		return false, err
 	}

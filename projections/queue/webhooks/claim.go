@@ -38,8 +38,7 @@ const findDue = `WITH RECURSIVE d AS (
 	JOIN LATERAL (SELECT plan, internal FROM organization_state
 		WHERE shard = $1 AND organization_id = w.organization_id OFFSET 0) o ON true`
 
-// findNone uses the same index as findDue.
-const findNone = `SELECT NOT EXISTS (SELECT FROM webhook_deliveries WHERE shard = $1 AND webhook_id > '00000000-0000-0000-0000-000000000000')`
+const findNone = `SELECT NOT EXISTS (` + waiting + `)`
 
 // takeRows leases due rows of one destination and reads everything that their bodies say. The array is built once; a
 // join might lock its rows again for each row of the queue.
@@ -67,7 +66,7 @@ const takeRows = `WITH taken AS (
 // claim takes due rows of up to destinationsPerClaim destinations, each as many as it has room for, and begins to send
 // them. more asks for another call at once.
 func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
-	s.empty = false
+	s.empty.Store(false)
 	if s.held.Load() >= maxHeld {
 		return false, nil
 	}
@@ -88,7 +87,10 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 		s.after = found[len(found)-1].id
 	}
 	if len(found) == 0 {
-		return false, s.Pool.QueryRow(ctx, findNone, s.shard).Scan(&s.empty)
+		var none bool
+		err := s.Pool.QueryRow(ctx, findNone, s.shard).Scan(&none)
+		s.empty.Store(err == nil && none)
+		return false, err
 	}
 	if err := s.take(ctx, found, now); err != nil {
 		return false, err

@@ -2,6 +2,9 @@ package webhooks
 
 import (
 	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/ledgertest"
 )
 
 // On tables without statistics too, no statement of the worker walks over a shard: the fixed plans would keep that
@@ -94,13 +99,41 @@ func TestDeliveriesToComeKeepTheWorkerAwake(t *testing.T) {
 		if _, err := owner.Exec(ctx, c.change); err != nil {
 			t.Fatal(err)
 		}
-		if more, err := s.claim(ctx); more || err != nil || s.empty != c.empty {
-			t.Errorf("after %.6s: empty %t, more %t, %v", c.change, s.empty, more, err)
+		if more, err := s.claim(ctx); more || err != nil || s.empty.Load() != c.empty {
+			t.Errorf("after %.6s: empty %t, more %t, %v", c.change, s.empty.Load(), more, err)
 		}
 	}
-	s.empty = true
+	s.empty.Store(true)
 	s.held.Store(maxHeld)
-	if _, err := s.claim(ctx); err != nil || s.empty {
-		t.Errorf("a worker that holds all it may, and has not looked: empty %t, %v", s.empty, err)
+	if _, err := s.claim(ctx); err != nil || s.empty.Load() {
+		t.Errorf("a worker that holds all it may, and has not looked: empty %t, %v", s.empty.Load(), err)
 	}
+}
+
+// A shard whose last look has found nothing is asked about with all others: one that has a delivery is woken, and no other.
+func TestForgottenDeliveriesAreFound(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	w, err := New(Config{
+		Pool: l.Routed(t), Shards: l.Installation.Shards, Plans: domain.Plans{}, Allows: func(netip.Addr) bool { return false },
+		Do: func(context.Context, domain.Command) error { return nil }, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants := func(want ...domain.Shard) {
+		t.Helper()
+		if found, err := w.forgotten(ctx); err != nil || !slices.Equal(found, want) {
+			t.Errorf("found %v, %v, want %v", found, err, want)
+		}
+	}
+	for _, s := range w.shards {
+		s.empty.Store(true)
+	}
+	wants()
+	pgtest.Exec(t, l.URL, `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type, created_at, due_at, attempts, reason)
+		SELECT 2, i, i, i, 1, i, 1, now(), now() + interval '1 hour', 0, '' FROM gen_random_uuid() AS i`)
+	wants(2)
+	w.shards[2].empty.Store(false) // it looks for itself
+	wants()
 }

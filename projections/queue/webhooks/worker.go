@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,7 +50,8 @@ const (
 	failingLimit = 5 * 24 * time.Hour
 
 	lease      = 30 * time.Second // more than staleAfter, attemptTimeout and a write
-	pollEvery  = time.Second      // finds what has become due, and what a lost wake-up was for
+	pollEvery  = time.Second      // finds what has become due
+	watchEvery = 4 * time.Second  // finds what a lost wake-up was for, where there was nothing
 	keepLog    = 30 * 24 * time.Hour
 	pruneEvery = 10 * time.Minute
 	pruneMost  = 1000 // rows of a statement
@@ -76,7 +78,7 @@ func New(c Config) (*Worker, error) {
 		s := &shardWorker{Worker: w, shard: shard, finished: make(chan struct{}, 1), destinations: map[domain.WebhookID]*destination{}}
 		s.claims = queue.NewLoop(queue.Loop{
 			Shards: []domain.Shard{shard}, Work: func(ctx context.Context, _ domain.Shard) (bool, error) { return s.claim(ctx) },
-			Quiet: func() bool { return s.empty },
+			Quiet: s.empty.Load,
 			Every: pollEvery + time.Duration(rand.Int64N(int64(pollEvery/10))), //nolint:gosec // shards take turns, so that an idle service does not ask for all at once
 			Log:   w.Log, Failure: "the queue of webhook deliveries could not be worked off",
 		})
@@ -101,10 +103,27 @@ func (w *Worker) Run(ctx context.Context) {
 	for _, s := range w.shards {
 		all.Go(func() { s.run(ctx) })
 	}
+	watch := queue.NewLoop(queue.Loop{
+		Shards: queue.Shards(w.Shards), Every: watchEvery, Due: w.forgotten, Log: w.Log, Failure: "the queues of webhook deliveries could not be watched",
+		Work: func(_ context.Context, shard domain.Shard) (bool, error) { w.Wake(shard); return false, nil },
+	})
+	all.Go(func() { watch.Run(ctx) })
 	prune := queue.NewLoop(queue.Loop{Pool: w.Pool, Shards: queue.Shards(w.Shards), Every: pruneEvery, Work: w.prune, Log: w.Log, Failure: "old webhook deliveries could not be forgotten"})
 	all.Go(func() { prune.Run(ctx) })
 	all.Wait()
 	w.client.CloseIdleConnections()
+}
+
+// waiting uses the same index as findDue.
+const waiting = `SELECT FROM webhook_deliveries WHERE shard = $1 AND webhook_id > '00000000-0000-0000-0000-000000000000'`
+
+// forgotten are the shards that have a delivery and whose last look has found none.
+func (w *Worker) forgotten(ctx context.Context) ([]domain.Shard, error) {
+	if !slices.ContainsFunc(w.shards, func(s *shardWorker) bool { return s.empty.Load() }) {
+		return nil, nil
+	}
+	found, err := queue.DueIn(ctx, w.Pool, w.Shards, nil, waiting)
+	return slices.DeleteFunc(found, func(shard domain.Shard) bool { return !w.shards[shard].empty.Load() }), err
 }
 
 // shardWorker is a worker's part of one shard.
@@ -115,7 +134,7 @@ type shardWorker struct {
 	finished chan struct{} // holds one when there are results to record; closed after the last
 	attempts sync.WaitGroup
 	after    domain.WebhookID // where the next look for destinations begins
-	empty    bool             // the last look has found no delivery, not even one that is due later
+	empty    atomic.Bool      // the last look has found no delivery, not even one that is due later
 
 	mu           sync.Mutex
 	stopping     bool
