@@ -44,7 +44,7 @@ func Everywhere[T any](ctx context.Context, pool *pgxpool.Pool, nodes *Nodes, sh
 	return answers, err
 }
 
-// At is the pool of the node that holds a shard. Who cannot connect there tells Forget.
+// At is the pool of the node that holds a shard.
 func (n *Nodes) At(ctx context.Context, shard uint16) (*pgxpool.Pool, *Piece, error) {
 	piece, err := n.Place(ctx, shard)
 	if err != nil {

@@ -97,7 +97,6 @@ func (c nodeConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	conn, err := limitedConnector{stdlib.GetPoolConnector(pool), piece, c.nodes}.Connect(ctx)
 	if err != nil {
-		c.nodes.Forget(piece)
 		return nil, fmt.Errorf("connect to the node of shard %d: %w", c.shard, err)
 	}
 	return conn, nil
