@@ -5,36 +5,51 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 // quietly is a consumer of so many sources, whose looks for news are counted and find what they are told to.
-func quietly(t *testing.T, sources int) (c *Consumer, looks func() []time.Duration, news *[]int, failed *error) {
+func quietly(t *testing.T, sources int) (c *Consumer, looks func() []time.Duration, tell func(news []int, failed error)) {
+	var mu sync.Mutex
 	var began []time.Time
-	news, failed = new([]int), new(error)
+	var found []int
+	var failure error
 	c = &Consumer{Config: Config{Poll: time.Second, Gather: apart, Log: slog.New(slog.DiscardHandler)}}
-	c.News = func(context.Context) ([]int, error) { began = append(began, time.Now()); return *news, *failed }
+	c.News = func(context.Context) ([]int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		began = append(began, time.Now())
+		return found, failure
+	}
 	for range sources {
 		c.topics = append(c.topics, &topic{consumer: c, woken: make(chan struct{}, 1), news: make(chan struct{}, 1), stopped: t.Context().Done()})
 	}
 	last := time.Now()
 	go c.look(t.Context())
 	return c, func() (pauses []time.Duration) {
-		synctest.Wait()
-		for _, at := range began {
-			pauses, last = append(pauses, at.Sub(last)), at
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, at := range began {
+				pauses, last = append(pauses, at.Sub(last)), at
+			}
+			began = nil
+			return pauses
+		}, func(news []int, failed error) {
+			mu.Lock()
+			defer mu.Unlock()
+			found, failure = news, failed
 		}
-		began = nil
-		return pauses
-	}, news, failed
 }
 
 // Looks for news come less and less often while nobody wakes a source; a wake-up ends that.
 func TestQuietLooksComeLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, looks, _, _ := quietly(t, 2)
+		c, looks, _ := quietly(t, 2)
 		time.Sleep(16 * time.Second)
 		if got, want := looks(), []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second}; !slices.Equal(got, want) {
 			t.Errorf("looks after %v, want %v", got, want)
@@ -51,13 +66,13 @@ func TestQuietLooksComeLessOften(t *testing.T) {
 // A source is claimed only when it is woken or has news; where news cannot be asked for, each is.
 func TestNewsLeadToClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _, news, failed := quietly(t, 3)
-		claims := make([]int, len(c.topics))
+		c, _, tell := quietly(t, 3)
+		claims := make([]atomic.Int64, len(c.topics))
 		for i, topic := range c.topics {
 			go func() {
 				for t.Context().Err() == nil {
 					topic.HandleError(nil, true, nil)
-					claims[i]++
+					claims[i].Add(1)
 				}
 			}()
 		}
@@ -71,21 +86,23 @@ func TestNewsLeadToClaims(t *testing.T) {
 			{[]int{1}, errors.New("a node is away"), []int{1, 1, 1}},
 			{nil, nil, []int{0, 0, 0}},
 		} {
-			*news, *failed = step.news, step.failed
+			tell(step.news, step.failed)
 			time.Sleep(5 * time.Second) // one look at least
-			*news, *failed = nil, nil
+			tell(nil, nil)
 			synctest.Wait()
 			for i, n := range step.want {
-				if (claims[i] > 0) != (n > 0) {
-					t.Errorf("news %v, %v: claims %v", step.news, step.failed, claims)
+				if got := claims[i].Swap(0); (got > 0) != (n > 0) {
+					t.Errorf("news %v, %v: source %d is claimed %d times", step.news, step.failed, i, got)
 				}
-				claims[i] = 0
 			}
 		}
 		c.Wake(2)
 		time.Sleep(time.Second)
-		if synctest.Wait(); !slices.Equal(claims, []int{0, 0, 1}) {
-			t.Errorf("a wake-up: claims %v", claims)
+		synctest.Wait()
+		for i, n := range []int64{0, 0, 1} {
+			if got := claims[i].Swap(0); got != n {
+				t.Errorf("a wake-up: source %d is claimed %d times", i, got)
+			}
 		}
 	})
 }
@@ -94,7 +111,7 @@ func TestNewsLeadToClaims(t *testing.T) {
 // often as they can for a while.
 func TestWorkOfOthersEndsTheQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, looks, _, _ := quietly(t, 1)
+		c, looks, _ := quietly(t, 1)
 		topic := c.topics[0]
 		page := func() {
 			topic.handled, topic.progress.Position = true, topic.position+1
