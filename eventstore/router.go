@@ -126,7 +126,10 @@ func (r *Router) send(ctx context.Context, b *pgx.Batch, first int) (pgx.BatchRe
 		return pgx.FailedBatchResults(b, err), nil, err
 	}
 	held := &pgx.Batch{}
-	piece.Hold(held)
+	if !piece.HeldIn(ctx) {
+		piece.Hold(held)
+	}
+	before := first + held.Len()
 	aimed := slices.Insert(slices.Clone(b.QueuedQueries), first, held.QueuedQueries...)
 	for i, q := range aimed {
 		copied := *q
@@ -135,7 +138,7 @@ func (r *Router) send(ctx context.Context, b *pgx.Batch, first int) (pgx.BatchRe
 	held.QueuedQueries = aimed
 	piece.Aim(held)
 	results := routedResults{conn.SendBatch(ctx, held), conn}
-	for range first + 1 {
+	for range before {
 		if _, err = results.Exec(); err != nil {
 			break
 		}

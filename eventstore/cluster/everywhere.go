@@ -62,6 +62,21 @@ func (p *Piece) Aimed(sql string) string {
 	return p.rewritten(sql)
 }
 
+// holding is where a context says which piece is held.
+type holding struct{}
+
+// Holding says that until the context ends a transaction holds a piece. What reads it beside the transaction must not hold it
+// too: a move that waits for the transaction would make the reader wait for the move, and the transaction for its reader.
+func Holding(ctx context.Context, p *Piece) context.Context {
+	return context.WithValue(ctx, holding{}, p)
+}
+
+// HeldIn reports whether a context says so of a piece, on the same node.
+func (p *Piece) HeldIn(ctx context.Context) bool {
+	held, _ := ctx.Value(holding{}).(*Piece)
+	return held != nil && held.id == p.id && held.group == p.group && held.host == p.host && held.port == p.port
+}
+
 // group is what a node holds of the shards that are asked about.
 type group struct {
 	node   int32

@@ -45,7 +45,7 @@ func (d *databases) open(from driver.Connector) *sql.DB {
 
 func (d *databases) of(t *topic) *beginner {
 	if s, ok := t.Source.(Sharded); ok && d.consumer.Nodes != nil {
-		return &beginner{DB: d.open(nodeConnector{d.shared.Driver(), d.consumer.Nodes, s.InShard()}), begin: t.Begin()}
+		return &beginner{DB: d.open(nodeConnector{d.shared.Driver(), d.consumer.Nodes, s.InShard(), t}), begin: t.Begin()}
 	}
 	return &beginner{DB: d.shared, begin: t.Begin()}
 }
@@ -86,6 +86,7 @@ type nodeConnector struct {
 	driver driver.Driver
 	nodes  *cluster.Nodes
 	shard  domain.Shard
+	topic  *topic
 }
 
 func (c nodeConnector) Driver() driver.Driver { return c.driver }
@@ -95,6 +96,7 @@ func (c nodeConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.topic.piece = piece
 	conn, err := limitedConnector{stdlib.GetPoolConnector(pool), piece, c.nodes}.Connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the node of shard %d: %w", c.shard, err)

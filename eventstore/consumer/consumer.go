@@ -261,10 +261,11 @@ type topic struct {
 	hastened chan struct{} // holds one when a gathering is to end
 	stopped  <-chan struct{}
 
-	mu       sync.Mutex // held while a page is handled
-	position int64      // of the page
-	reached  int64      // the position that the last page was advanced to
-	handled  bool       // what follows is the result of a page
+	mu       sync.Mutex     // held while a page is handled
+	piece    *cluster.Piece // that its transaction holds; nil: there are no nodes
+	position int64          // of the page
+	reached  int64          // the position that the last page was advanced to
+	handled  bool           // what follows is the result of a page
 	progress Progress
 	err      error
 	failures int  // in a row
@@ -285,7 +286,7 @@ func (t *topic) handle(m *message.Message) (err error) {
 		t.reached = t.position
 		return errForgotten
 	}
-	t.progress, err = t.Handle(m.Context(), tx)
+	t.progress, err = t.Handle(cluster.Holding(m.Context(), t.piece), tx)
 	return err
 }
 

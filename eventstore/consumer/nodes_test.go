@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
 	"integrityledger/eventstore/consumer"
@@ -37,6 +39,7 @@ func TestPageHoldsAMove(t *testing.T) {
 		err = conn.QueryRow(context.Background(), question).Scan(&answer)
 		return answer, err
 	}
+	db := eventstore.Route(l.Pool, holders.Nodes(1, (*cluster.Primary).ReadPool))
 	var seen reading
 	var once sync.Once
 	moved := make(chan error, 1)
@@ -54,6 +57,11 @@ func TestPageHoldsAMove(t *testing.T) {
 					n, err := ask("SELECT count(*)::int FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
 					return n > 0, err
 				})
+				// What is read for the page does not wait for the move.
+				var position int64
+				if err := db.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", shard).Scan(&position); err != nil || position == 0 {
+					t.Errorf("read beside the transaction: %d, %v", position, err)
+				}
 			})
 		}
 		return seen.take(ctx, shard, events)
@@ -88,7 +96,7 @@ func TestConsumerFollowsMoves(t *testing.T) {
 		moved <- nil
 	}()
 	for n, moving := 0, true; moving || n < 20; n++ {
-		register(t, l, o, n, 1)
+		_ = l.Do(context.Background(), l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", n), 1, "x"))) // or the move takes too long for it
 		c.Wake(0)
 		select {
 		case err := <-moved:
