@@ -69,8 +69,9 @@ func (b *beginner) BeginTx(ctx context.Context, options *sql.TxOptions) (*sql.Tx
 		if err != nil {
 			return nil, err
 		}
-		defer tx.Rollback()
-		if _, err = tx.ExecContext(ctx, b.begin.Query, b.begin.Args...); err == nil {
+		if _, err = tx.ExecContext(ctx, b.begin.Query, b.begin.Args...); err != nil {
+			err = errors.Join(err, tx.Rollback())
+		} else {
 			err = tx.Commit()
 		}
 		if err != nil {

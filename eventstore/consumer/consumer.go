@@ -36,12 +36,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 )
 
-// Query and Row are those of watermill-sql.
+// Query and Row are those of watermill-sql; Nodes and Querier are what a consumer goes to the nodes of Citus with.
 type (
-	Query = watermillsql.Query
-	Row   = watermillsql.Scanner
+	Query   = watermillsql.Query
+	Row     = watermillsql.Scanner
+	Nodes   = cluster.Nodes
+	Querier = history.Querier
 )
 
 // Source is one ordered piece of work and the row that remembers how far it has come. Its methods are called by one
@@ -71,7 +74,7 @@ type Config struct {
 	Name string
 	Pool *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half is for what Handle reads
 	// Nodes, also from Primary.ConsumerPool, hold the transactions of sources that are Sharded, and nothing else. Nil: Pool does.
-	Nodes   *cluster.Nodes
+	Nodes   *Nodes
 	Sources []Source
 	// News says which sources, by index, have work, by one question about all of them: of those that nobody has woken only these
 	// are claimed. Nil: all are.

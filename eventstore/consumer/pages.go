@@ -17,8 +17,8 @@ import (
 
 // Pages is the log of a shard as a Sharded source, whose row is one of the table consumers.
 type Pages struct {
-	Pool  history.Querier // that the events are read with
-	Name  string          // of the consumer; its positions are kept under it for ever
+	Pool  Querier // that the events are read with
+	Name  string  // of the consumer; its positions are kept under it for ever
 	Shard domain.Shard
 	Limit int // most events of a page
 
@@ -43,7 +43,7 @@ const (
 )
 
 // Behind answers the News of Pages of a name, of which each is the source of the same number as its shard.
-func Behind(ctx context.Context, pool *pgxpool.Pool, nodes *cluster.Nodes, shards int, name string) ([]int, error) {
+func Behind(ctx context.Context, pool *pgxpool.Pool, nodes *Nodes, shards int, name string) ([]int, error) {
 	return cluster.Everywhere(ctx, pool, nodes, shards, pgx.RowTo[int], behindPages, name)
 }
 

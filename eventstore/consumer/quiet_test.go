@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// quietly is a consumer of so many sources, whose looks for news are counted and find what they are told to.
+// quietly is a consumer of so many sources, whose looks for news are counted; they find what tell says.
 func quietly(t *testing.T, sources int) (c *Consumer, looks func() []time.Duration, tell func(news []int, failed error)) {
 	var mu sync.Mutex
 	var began []time.Time

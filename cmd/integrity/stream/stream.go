@@ -21,8 +21,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
-	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/handlers"
 	"integrityledger/projections/query"
@@ -67,16 +65,20 @@ func CheckURL(text string) error {
 type Config struct {
 	URL, Credentials string        // of the broker; the path of a credentials file, or nothing
 	Pool             *pgxpool.Pool // from Primary.ConsumerPool
-	// Nodes are for the pages' transactions, and Reads for their events. Nil: there are none.
-	Nodes, Reads *cluster.Nodes
-	Store        *query.Store
-	Shards       int
-	Log          *slog.Logger
+	// Nodes have the transactions of the pages, and Read reads their events beside. Nil: Pool does.
+	Nodes  *consumer.Nodes
+	Read   consumer.Querier
+	Store  *query.Store
+	Shards int
+	Log    *slog.Logger
 }
 
 // New needs no broker that answers: it connects when there is one.
 func New(s Config) (*Forwarder, error) {
 	f := &Forwarder{store: s.Store}
+	if s.Read == nil {
+		s.Read = s.Pool
+	}
 	options := []nats.Option{
 		nats.Name("integrity"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
 		nats.ReconnectBufSize(-1),        // what cannot be sent now is an error now
@@ -103,12 +105,12 @@ func New(s Config) (*Forwarder, error) {
 	if f.broker, err = jetstream.New(f.conn); err == nil {
 		var pages []consumer.Source
 		for shard := range domain.Shard(s.Shards) {
-			pages = append(pages, &consumer.Pages{Pool: eventstore.Route(s.Pool, s.Reads), Name: Consumer, Shard: shard, Limit: pageLimit, Take: f.forward})
+			pages = append(pages, &consumer.Pages{Pool: s.Read, Name: Consumer, Shard: shard, Limit: pageLimit, Take: f.forward})
 		}
 		f.Consumer, err = consumer.New(consumer.Config{
 			Name: Consumer, Pool: s.Pool, Nodes: s.Nodes, Sources: pages, Log: s.Log,
 			News: func(ctx context.Context) ([]int, error) {
-				return consumer.Behind(ctx, s.Pool, s.Reads, s.Shards, Consumer)
+				return consumer.Behind(ctx, s.Pool, s.Nodes, s.Shards, Consumer)
 			},
 		})
 	}
