@@ -129,12 +129,15 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	if err := k.Pool.QueryRow(ctx, readCosigned, w.key.Name).Scan(&old); err != nil {
 		return fmt.Errorf("read the last cosignature: %w", err)
 	}
-	if old == k.last.size {
-		return nil
+	if old >= k.last.size {
+		return nil // cosigned, or another process has had a later one cosigned
 	}
 	line, seen, err := k.submit(ctx, w, old)
 	if errors.Is(err, errSeenOther) && seen != old {
 		if seen > k.last.size {
+			if last, err := readCheckpoint(ctx, k.Pool); err != nil || seen <= last.size {
+				return err // another process has published that since, and asks for itself
+			}
 			return fmt.Errorf("it has seen a tree of this log with %d leaves, which is more than there are: published history was lost, or the witness errs", seen)
 		}
 		line, _, err = k.submit(ctx, w, seen)

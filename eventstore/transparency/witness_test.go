@@ -299,6 +299,34 @@ func TestWitnesses(t *testing.T) {
 	is("all cosignatures were lost here", both)
 }
 
+// TestWitnessOfTwoProcesses: a process whose checkpoint is not the last any more accuses nobody. A witness that knows a tree
+// which nobody has published is still accused.
+func TestWitnessOfTwoProcesses(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	w := newWitness(t, "witness.example/both", signer)
+	asks := func(c *Config) { c.Witnesses, c.Witness = []*Witness{w.configured()}, time.Minute }
+	late, other := process(t, l, signer, asks), process(t, l, signer, asks)
+	register(t, l, o, 0, 3)
+	late.turned(t)
+	register(t, l, o, 3, 3)
+	other.turned(t)
+	asked := w.asked
+	check(t, late.cosign(context.Background(), late.Witnesses[0]))
+	if w.asked != asked {
+		t.Error("it was asked for less than another process has had cosigned")
+	}
+	exec(t, owner(t, l), "DELETE FROM transparency_cosignatures") // as long as the other process has not stored its own
+	check(t, late.cosign(context.Background(), late.Witnesses[0]))
+	if w.asked == asked {
+		t.Error("it was not asked")
+	}
+	w.does(func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "9999\n") })
+	if err := late.cosign(context.Background(), late.Witnesses[0]); err == nil || !strings.Contains(err.Error(), "published history was lost") {
+		t.Errorf("a witness knows a tree that nobody has published: %v", err)
+	}
+}
+
 func (w *witness) does(misbehave func(http.ResponseWriter, *http.Request, []byte)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
