@@ -3,13 +3,17 @@ package query_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/statement"
 )
 
 func refuses(t *testing.T, err error, code domain.Code) {
@@ -112,4 +116,15 @@ func TestUnreachableDatabaseIsUnavailable(t *testing.T) {
 	store.Pool = away
 	_, err = store.Keys(ctx, o.ID)
 	refuses(t, err, domain.TemporarilyUnavailable)
+
+	// A connection that was lost before a statement was sent, as where it is made ready for use.
+	lost, err := pgx.Connect(ctx, l.URL)
+	if err == nil {
+		err = lost.Close(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = lost.Exec(ctx, "SELECT 1")
+	refuses(t, statement.Failed("authenticate", fmt.Errorf("prepare a connection: %w", err)), domain.TemporarilyUnavailable)
 }
