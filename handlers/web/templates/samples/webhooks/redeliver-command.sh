@@ -1,0 +1,1 @@
+INTEGRITY_API_KEY=$ADMIN_KEY integrity webhook redeliver "$DELIVERY_ID"
