@@ -90,6 +90,30 @@ func TestDocumentsAreNarrow(t *testing.T) {
 	}
 }
 
+// TestDocumentsNameTheGoOfTheModule: whoever builds the program reads everywhere the version of Go that go.mod asks for.
+func TestDocumentsNameTheGoOfTheModule(t *testing.T) {
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("../../go.mod"))
+	const pages = "../../handlers/web/templates/developers/"
+	for _, file := range []string{"../../README.md", "OPERATING.md", pages + "en/start.html", pages + "es/start.html", pages + "en/downloads.html", pages + "es/downloads.html"} {
+		named := regexp.MustCompile(`\bGo (\d+\.\d+)`).FindAllStringSubmatch(read(file), -1)
+		if len(named) == 0 {
+			t.Errorf("%s does not say which Go builds the program", file)
+		}
+		for _, found := range named {
+			if found[1] != version[1] {
+				t.Errorf("%s says %s, go.mod Go %s", file, found[0], version[1])
+			}
+		}
+	}
+}
+
 // TestProgramUsesWhatTheDesignNames: the packages that the design of this service names are imported by the program itself,
 // not by tests alone.
 func TestProgramUsesWhatTheDesignNames(t *testing.T) {
