@@ -38,6 +38,8 @@ var oneWord = []struct{ not, but string }{
 	{`ficheros?`, "archivo"},
 	{`encabezados?`, "cabecera"},
 	{`Enlace de entrada`, "enlace de acceso"},
+	{`logs?|registros? de actividad|quedó registrado`, "bitácora, of a program: a registro is a record"},
+	{`[Hh]istorial de cambios|en el historial al menos|^Cambios$`, "Novedades, of the service: the historial is the organization's, and cambios are of the feed"},
 }
 
 // notProse is what of a page is no Spanish: code, links, templates and what is marked as English.
