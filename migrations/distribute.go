@@ -76,7 +76,7 @@ func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, e
 			})
 		})
 	}
-	parts := []func(context.Context, pgx.Tx, doer) error{allowed, prepare, balance, tryService, distribute, tryService}
+	parts := []func(context.Context, pgx.Tx, doer) error{allowed, prepare, permit, balance, tryService, distribute, tryService}
 	if dryRun {
 		parts = []func(context.Context, pgx.Tx, doer) error{prepare, distribute}
 	}
@@ -232,12 +232,18 @@ func place(ctx context.Context, tx pgx.Tx, do doer) error {
 			shard_count => greatest(current_setting('citus.shard_count')::int, (SELECT max(shards) FROM ledger)))`)
 }
 
+// permit lets tryService read these pieces. The moves of balance, which have connections of their own, would wait for it.
+func permit(ctx context.Context, tx pgx.Tx, _ doer) error {
+	placed, err := ask(ctx, tx, "to_regclass('public.placement') IS NOT NULL")
+	if err == nil && placed {
+		_, err = tx.Exec(ctx, "GRANT SELECT ON public.placement TO integrity_service")
+	}
+	return err
+}
+
 // balance moves these pieces, which a transaction can do once they are committed.
 func balance(ctx context.Context, tx pgx.Tx, _ doer) error {
 	placed, err := ask(ctx, tx, "to_regclass('public.placement') IS NOT NULL")
-	if err == nil && placed {
-		_, err = tx.Exec(ctx, "GRANT SELECT ON public.placement TO integrity_service") // for tryService
-	}
 	if err == nil && placed {
 		_, err = tx.Exec(ctx, "SELECT rebalance_table_shards('public.placement', shard_transfer_mode => 'block_writes')")
 	}

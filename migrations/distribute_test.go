@@ -116,6 +116,24 @@ func whole(t *testing.T) (url string, workers []pgtest.Node) {
 	return url, nodes[1:]
 }
 
+// TestDistributeMovesPieces: where Citus's placement is uneven, pieces are moved before the ledger's tables are put beside them.
+func TestDistributeMovesPieces(t *testing.T) {
+	pgtest.Citus(t)
+	ctx := context.Background()
+	url, _ := whole(t)
+	conn := connect(t, url)
+	if _, err := conn.Exec(ctx, "INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at) VALUES (1, 'moves', decode(repeat('00', 32), 'hex'), 32, 1, now())"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := migrations.Distribute(ctx, url, false); err != nil {
+		t.Fatal(err)
+	}
+	var moves int
+	if err := conn.QueryRow(ctx, "SELECT moves FROM ("+migrations.Uneven+") u (moves, each)").Scan(&moves); err != nil || moves != 0 {
+		t.Errorf("%d moves are left to make, %v", moves, err)
+	}
+}
+
 // TestDistributeWholeOrNotAtAll: what cannot be distributed, or must not be, is a ledger on one server afterwards, and may be
 // distributed later.
 func TestDistributeWholeOrNotAtAll(t *testing.T) {
