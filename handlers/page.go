@@ -246,6 +246,13 @@ func publicPage(body []byte, err error) (response, error) {
 	return resp, err
 }
 
+// inBothLanguages is a public page that begins in the one that the browser prefers.
+func inBothLanguages(body []byte, err error) (response, error) {
+	resp, err := publicPage(body, err)
+	resp.header.Set("Vary", "Accept-Language")
+	return resp, err
+}
+
 // errorPage explains a code: it is where the type of an error leads.
 func (s *server) errorPage(r *http.Request) (any, error) {
 	code, ok := s.codes[domain.Code(strings.ReplaceAll(strings.ToUpper(variable(r, "code")), "-", "_"))]
@@ -255,7 +262,7 @@ func (s *server) errorPage(r *http.Request) (any, error) {
 	case code.Address() != r.URL.Path: // the code as answers write it
 		return moved(r, code.Address()), nil
 	}
-	return publicPage(s.site.Code(code))
+	return inBothLanguages(s.site.Code(code, readersLanguage(r, evidence.English)))
 }
 
 // moved leads to the path under which a page stands, with the query of the request.
@@ -275,20 +282,29 @@ func (s *server) withoutSlash(r *http.Request) (any, error) {
 // inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser prefers
 // that. A person who has chosen Spanish there stays.
 func inReadersLanguage(r *http.Request) (resp response, elsewhere bool) {
-	preferred := strings.Join(r.Header.Values("Accept-Language"), ",")
-	if r.Method == http.MethodPost || language(r) == evidence.English || len(preferred) > maxLanguages || slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen) {
+	if r.Method == http.MethodPost || language(r) == evidence.English || slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen) {
 		return resp, false
 	}
-	// What cannot be read prefers nothing.
-	if wanted, _, _ := xlanguage.ParseAcceptLanguage(preferred); len(wanted) > 0 {
-		_, i, _ := ownLanguages.Match(wanted...)
-		elsewhere = i == 1
-	}
+	elsewhere = readersLanguage(r, evidence.Spanish) == evidence.English
 	return response{status: http.StatusFound, empty: true, header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}}}, elsewhere
 }
 
 // maxLanguages bounds, in bytes, the Accept-Language that is judged; a longer one prefers nothing.
 const maxLanguages = 500
+
+// readersLanguage is the one that the browser prefers, or the other where it says nothing that can be read.
+func readersLanguage(r *http.Request, other evidence.Language) evidence.Language {
+	preferred := strings.Join(r.Header.Values("Accept-Language"), ",")
+	if len(preferred) > maxLanguages {
+		return other
+	}
+	wanted, _, _ := xlanguage.ParseAcceptLanguage(preferred)
+	if len(wanted) == 0 {
+		return other
+	}
+	_, i, _ := ownLanguages.Match(wanted...)
+	return []evidence.Language{evidence.Spanish, evidence.English}[i]
+}
 
 // ownLanguages has Spanish for whoever reads neither.
 var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
@@ -328,4 +344,6 @@ func (s *server) favicon(r *http.Request) (any, error) {
 }
 
 // limitsPage shows the fixed text on what is and is not proven (contract section 10).
-func (s *server) limitsPage(*http.Request) (any, error) { return publicPage(s.site.Limits()) }
+func (s *server) limitsPage(r *http.Request) (any, error) {
+	return inBothLanguages(s.site.Limits(readersLanguage(r, evidence.English)))
+}

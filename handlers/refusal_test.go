@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,15 @@ func TestPages(t *testing.T) {
 		}
 	}
 	s.public("/errors/none").refuses(http.StatusNotFound, domain.NotFound)
+	for _, path := range []string{"/errors/version-conflict", "/limits"} {
+		for preferred, want := range map[string]string{"": "en", "en-GB": "en", "es-MX,en;q=0.5": "es", "fr, es;q=0.1": "es", "?": "en"} {
+			page := s.send(http.MethodGet, path, "", nil, "Accept-Language", preferred)
+			first := regexp.MustCompile(`<section class="card" lang="(..)">`).FindSubmatch(page.body)
+			if first == nil || string(first[1]) != want || !contains(page.body, `<html lang="`+want+`"`) || page.header.Get("Vary") != "Accept-Language" {
+				t.Errorf("%s for %q: begins with %s, want %s; Vary %q", path, preferred, first, want, page.header.Get("Vary"))
+			}
+		}
+	}
 	if limits := s.public("/limits"); !contains(limits.body, "not an independent audit") || !contains(limits.body, "no una auditoría independiente") {
 		t.Errorf("%s", limits.body)
 	}

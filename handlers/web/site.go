@@ -195,15 +195,15 @@ type Point struct{ Name, Text string }
 // LimitsPath is the address of the page on what is and is not proven.
 const LimitsPath = "/limits"
 
-// Limits renders the fixed text on what is and is not proven, in both languages.
-func (s *Site) Limits() ([]byte, error) {
+// Limits renders the fixed text on what is and is not proven, in both languages, the given one first.
+func (s *Site) Limits(first evidence.Language) ([]byte, error) {
 	var sections []section
 	for _, kind := range []Kind{Record, Certificate} {
-		for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+		for _, language := range []evidence.Language{first, Other(first)} {
 			sections = append(sections, s.limits(kind, language))
 		}
 	}
-	return s.both(LimitsPath, evidence.LimitsTitle(evidence.English), "", sections)
+	return s.both(first, LimitsPath, evidence.LimitsTitle(first), "", sections)
 }
 
 // Code is an error code of the API with everything that is said of it.
@@ -231,10 +231,10 @@ func codePath(code domain.Code) string {
 	return "/errors/" + strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
 }
 
-// Code renders what an error code means, in both languages.
-func (s *Site) Code(c Code) ([]byte, error) {
+// Code renders what an error code means, in both languages, the given one first.
+func (s *Site) Code(c Code, first evidence.Language) ([]byte, error) {
 	var sections []section
-	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+	for _, language := range []evidence.Language{first, Other(first)} {
 		t, text := s.catalogue(language, Record), c.Text[language]
 		retry := t.CodeNoRetry
 		switch {
@@ -245,11 +245,11 @@ func (s *Site) Code(c Code) ([]byte, error) {
 		}
 		sections = append(sections, section{language, t.CodeLanguage + ": " + text.Title, []Point{{t.CodeCause, text.Cause}, {t.CodeRemedy, text.Remedy}, {t.CodeTryAgain, retry}}})
 	}
-	return s.both(c.Address(), string(c.Code), fmt.Sprintf("HTTP %d · %s", c.Status, c.Text[evidence.English].Title), sections)
+	return s.both(first, c.Address(), string(c.Code), fmt.Sprintf("HTTP %d · %s", c.Status, c.Text[first].Title), sections)
 }
 
-func (s *Site) both(path, title, subtitle string, sections []section) ([]byte, error) {
-	f := s.newFrame(s.catalogue(evidence.English, Record), evidence.English, title, "")
+func (s *Site) both(first evidence.Language, path, title, subtitle string, sections []section) ([]byte, error) {
+	f := s.newFrame(s.catalogue(first, Record), first, title, "")
 	f.Indexed, f.Self, f.Description = true, path, sections[0].Points[0].Text
 	return s.render("both.html", struct {
 		frame

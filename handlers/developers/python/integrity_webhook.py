@@ -17,9 +17,9 @@ What it does, and what your own receiver must do too:
    company has something to read (table pending): the change feed,
    GET /api/v1/integrity/changes, says what is true now, and has what no webhook
    brought.
-4. It has no effect of a test delivery (POST .../webhooks/{webhookId}/test), which
-   stands for no event of the feed: its companyReference is service:webhook-test,
-   which no company can have.
+4. A test delivery (POST .../webhooks/{webhookId}/test) is stored in the same table, and
+   has no effect. It stands for no event of the feed: its companyReference is
+   service:webhook-test, which no company can have.
 
 A webhook says what the service recorded. It proves nothing about a document.
 
@@ -219,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         server = serve(args.database, secrets, host, int(port))
     except (OSError, OverflowError, sqlite3.Error) as error:
-        print(f"integrity_webhook: {error}", file=sys.stderr)
+        print(f"integrity_webhook: {args.database}, {args.listen}: {error}", file=sys.stderr)
         return 2
     with server:
         print(f"listening on {host}:{server.server_address[1]}", file=sys.stderr, flush=True)

@@ -1751,7 +1751,7 @@ _LIMITS: Final[Mapping[str, Sequence[str]]] = {
         "Las empresas son particiones internas de integración, no entidades jurídicas verificadas.",
         "No se garantiza disponibilidad (no hay SLA).",
         "Los registros, las referencias y los estados se conservan mientras el servicio esté en funcionamiento, no a perpetuidad.",
-        "Un enlace de comprobación no autoriza a descargar un documento.",
+        "Un enlace de verificación no autoriza a descargar un documento.",
         "El justificante muestra el hash, el tamaño, el tipo de archivo y las fechas a quien tenga el enlace.",
         "Este servicio comparte desarrollador y operador con un sistema de origen que lo utiliza. Es un servicio externo de verificación, no una auditoría independiente.",
     ),
@@ -1787,7 +1787,7 @@ _CERTIFICATE_LIMITS: Final[Mapping[str, Sequence[str]]] = {
         "Un certificado puede ser reemplazado por el de una versión posterior, o revocado. Solo una comprobación en línea muestra si sigue siendo válido; los motivos no se publican.",
         "No se garantiza disponibilidad (no hay SLA).",
         "Los certificados y sus estados se conservan mientras el servicio esté en funcionamiento, no a perpetuidad.",
-        "Un enlace de comprobación no autoriza a descargar un documento.",
+        "Un enlace de verificación no autoriza a descargar un documento.",
         _LIMITS["es"][-1],
     ),
 }

@@ -276,7 +276,7 @@ func (o Operation) Curl() string {
 		}
 		b.WriteString(" \\\n  -H \"Authorization: Bearer $" + key + "\"")
 	}
-	if len(o.Bodies) == 0 {
+	if len(o.Bodies) == 0 || o.Bodies[0].Example == "{}" { // which may be empty as well
 		return b.String()
 	}
 	body := o.Bodies[0]

@@ -4,6 +4,7 @@ import { createServer } from "node:http";
 // it returns the event of a signed body, and throws for any other.
 const { verify } = await import(`./${process.argv[2]}`);
 const secret = process.env.INTEGRITY_WEBHOOK_SECRET;
+if (!secret) throw new Error("set INTEGRITY_WEBHOOK_SECRET");
 const seen = new Set(); // yours lasts: a table, in one transaction with the effect
 
 createServer(async (request, response) => {
