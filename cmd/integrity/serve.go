@@ -164,17 +164,15 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 			s.log.Info("stopped")
 		}()
 	}
-	var url string
-	if s.database != nil {
-		url = s.database.URL(postgres.Database)
-	} else if url, err = cluster.Coordinator(ctx, cfg.DatabaseURL, cfg.NodeURL); err != nil {
-		return err
-	}
 	// Ends before the server is shut down, so that requests which wait for the feed answer at once.
 	serving, stopWaiting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWaiting()
-	handler, err := s.wire(ctx, url, serving.Done())
+	handler, err := s.wire(ctx, serving.Done())
 	defer s.closePools()
+	if errors.Is(err, context.Canceled) {
+		s.log.Info("told to stop before it was ready")
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/postgres"
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/wire"
 )
@@ -197,6 +198,24 @@ func reloadKeys(t *testing.T, s *running, registers func(want int) error) {
 func TestReloadWhileStarting(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
+	s := begin(t, dir)
+	// The address is taken first, and initdb comes after it.
+	eventually(t, "the address is taken", func() error {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	s.says("read the key files again")
+}
+
+// begin runs serve, and does not wait until it answers.
+func begin(t *testing.T, dir string, env ...string) *running {
+	t.Helper()
 	log := filepath.Join(filepath.Dir(dir), "serve.log")
 	stderr, err := os.Create(log)
 	if err != nil {
@@ -206,7 +225,7 @@ func TestReloadWhileStarting(t *testing.T) {
 	address := freeAddress(t)
 	s := &running{t: t, dir: dir, log: log, base: "http://" + address, exited: make(chan struct{})}
 	s.cmd = exec.Command(os.Getenv(binaryVariable), "serve", "--data-dir", dir, "--listen", address)
-	s.cmd.Env, s.cmd.Stderr = cleanEnviron(), stderr
+	s.cmd.Env, s.cmd.Stderr = cleanEnviron(env...), stderr
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -215,28 +234,56 @@ func TestReloadWhileStarting(t *testing.T) {
 		_ = s.cmd.Wait() // how it ended stands in ProcessState
 	}()
 	t.Cleanup(s.stop)
-	// The address is taken first, and initdb comes after it.
-	eventually(t, "the address is taken", func() error {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			err = conn.Close()
-		}
-		return err
-	})
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the key files are read again", func() error {
+	return s
+}
+
+// says waits until the log of the process, which goes on, says something.
+func (s *running) says(what string) {
+	s.t.Helper()
+	eventually(s.t, what, func() error {
 		select {
 		case <-s.exited:
-			t.Fatalf("serve ended: %v %s", s.cmd.ProcessState, tail(log))
+			s.t.Fatalf("serve ended: %v %s", s.cmd.ProcessState, tail(s.log))
 		default:
 		}
-		if !strings.Contains(readLog(t, s), "read the key files again") {
+		if !strings.Contains(readLog(s.t, s), what) {
 			return errors.New("the log does not say so")
 		}
 		return nil
 	})
+}
+
+// TestServeWaitsForAPrimary: in the middle of a failover a process that starts waits until a server accepts writes, and a
+// signal ends the wait. What waiting cannot mend ends the process without a wait.
+func TestServeWaitsForAPrimary(t *testing.T) {
+	t.Parallel()
+	const waits, once = "waiting for one", "no server of the database accepts writes yet"
+	c := pgtest.NewCluster(t, true)
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	must(t, []string{"INTEGRITY_DATABASE_URL=" + c.PrimaryURL()}, "migrate", "--issuer", "ledger-of-the-test")
+	for name, url := range map[string]string{
+		"no such database": strings.Replace(c.URL(t), "/"+postgres.Database, "/nowhere", 1),
+		"no such role":     strings.Replace(c.URL(t), "user=", "user=nobody-", 1),
+		"no URL":           c.URL(t) + "&connect_timeout=never",
+	} {
+		if r := integrity(t, []string{"INTEGRITY_DATABASE_URL=" + url}, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed || strings.Contains(r.errs, waits) || strings.Count(r.errs, "integrity: ") != 1 {
+			t.Errorf("%s: %d %s", name, r.code, r.errs)
+		}
+	}
+	c.Kill(t, c.Primary)
+	database := "INTEGRITY_DATABASE_URL=" + c.URL(t)
+	told := begin(t, dir, database)
+	told.says(waits)
+	told.stop() // which fails where it takes long, or fails
+	s := begin(t, dir, database)
+	s.says(waits)
+	c.Promote(t)
+	s.says("msg=ready")
+	if n := strings.Count(readLog(t, s), once); n != 1 {
+		t.Errorf("it says %d times what it waits for: %s", n, readLog(t, s))
+	}
+	s.stop()
 }
 
 func readLog(t *testing.T, s *running) string {

@@ -19,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/mail"
 	"integrityledger/cmd/integrity/stream"
+	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
@@ -40,11 +41,11 @@ var operating []byte
 
 // wire makes the handler of everything behind it, in steps of which each needs those before it. Requests that wait for
 // the feed answer once closing is closed. After an error closePools closes what was opened.
-func (s *service) wire(ctx context.Context, url string, closing <-chan struct{}) (http.Handler, error) {
-	for _, step := range []func(context.Context, string) error{
+func (s *service) wire(ctx context.Context, closing <-chan struct{}) (http.Handler, error) {
+	for _, step := range []func(context.Context) error{
 		s.readFiles, s.openLedgerData, s.openPools, s.openStore, s.openWorkers, s.openLedger, s.openContents,
 	} {
-		if err := step(ctx, url); err != nil {
+		if err := step(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -52,7 +53,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 }
 
 // readFiles reads what can be wrong before the database is touched.
-func (s *service) readFiles(context.Context, string) (err error) {
+func (s *service) readFiles(context.Context) (err error) {
 	if s.plans, err = s.cfg.PlanTable(); err != nil {
 		return err
 	}
@@ -63,8 +64,8 @@ func (s *service) readFiles(context.Context, string) (err error) {
 }
 
 // openLedgerData brings the schema to its newest form and makes the ledger where it is missing.
-func (s *service) openLedgerData(ctx context.Context, url string) error {
-	server, err := cluster.Inspect(ctx, url)
+func (s *service) openLedgerData(ctx context.Context) error {
+	url, server, err := s.findDatabase(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,25 @@ func (s *service) openLedgerData(ctx context.Context, url string) error {
 	return nil
 }
 
-func (s *service) openPools(ctx context.Context, _ string) (err error) {
+// findDatabase is the URL that is served, and the server behind it. Another's database may be in the middle of a failover.
+func (s *service) findDatabase(ctx context.Context) (url string, server cluster.Server, err error) {
+	if s.database != nil {
+		url = s.database.URL(postgres.Database)
+		server, err = cluster.Inspect(ctx, url)
+		return url, server, err
+	}
+	err = cluster.Await(ctx, ledger.Patience, func(why error) {
+		s.log.Warn("no server of the database accepts writes yet: waiting for one", "most", ledger.Patience, "error", why)
+	}, func() (err error) {
+		if url, err = cluster.Coordinator(ctx, s.cfg.DatabaseURL, s.cfg.NodeURL); err == nil {
+			server, err = cluster.Inspect(ctx, url)
+		}
+		return err
+	})
+	return url, server, err
+}
+
+func (s *service) openPools(ctx context.Context) (err error) {
 	for _, pool := range []struct {
 		to    **pgxpool.Pool
 		open  opener
@@ -140,7 +159,7 @@ func (s *service) route(use string, pool *pgxpool.Pool, open opener) eventstore.
 }
 
 // openStore opens what reads, and refuses a table of plans that lacks one in use.
-func (s *service) openStore(ctx context.Context, _ string) error {
+func (s *service) openStore(ctx context.Context) error {
 	reading := (*cluster.Primary).ReadPool
 	s.store = &query.Store{
 		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading), Scans: s.route("scans", s.scans, reading), Installation: s.installed, Plans: s.plans,
@@ -160,7 +179,7 @@ func (s *service) openStore(ctx context.Context, _ string) error {
 }
 
 // openWorkers makes what works after a commit. Nothing runs yet: startWorkers starts it.
-func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
+func (s *service) openWorkers(ctx context.Context) (err error) {
 	if s.wake, err = s.primary.NotifyPool(ctx, ledger.WakeConns); err != nil {
 		return err
 	}
@@ -201,7 +220,7 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 }
 
 // openLedger opens what writes.
-func (s *service) openLedger(context.Context, string) (err error) {
+func (s *service) openLedger(context.Context) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
 		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
@@ -213,7 +232,7 @@ func (s *service) openLedger(context.Context, string) (err error) {
 }
 
 // openContents opens what looks at files and keeps them.
-func (s *service) openContents(context.Context, string) error {
+func (s *service) openContents(context.Context) error {
 	url, err := s.cfg.BlobStore()
 	if err != nil {
 		return err

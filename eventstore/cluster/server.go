@@ -278,6 +278,7 @@ func connectPlain(ctx context.Context, url string) (*pgx.Conn, error) {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectTimeout)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

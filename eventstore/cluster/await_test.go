@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// TestAwaitGivesUp: the wait is bounded, says once why, ends with the last error, and at once when nobody wants it any more.
+func TestAwaitGivesUp(t *testing.T) {
+	_, away := connectPlain(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
+	if !mayCome(away) {
+		t.Fatalf("a server that is away: %v", away)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		told, looks, began := 0, 0, time.Now()
+		wait := func(ctx context.Context, answer func() error) error {
+			return Await(ctx, time.Minute, func(error) { told++ }, func() error { looks++; return answer() })
+		}
+		if err := wait(t.Context(), func() error { return fmt.Errorf("look %d: %w", looks, away) }); !errors.Is(err, away) || err.Error() != fmt.Sprintf("look %d: %v", looks, away) || time.Since(began) != time.Minute {
+			t.Errorf("after %s and %d looks: %v", time.Since(began), looks, err)
+		}
+		if told != 1 {
+			t.Errorf("told %d times", told)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		began = time.Now()
+		if err := wait(ctx, func() error { cancel(); return away }); !errors.Is(err, context.Canceled) || time.Since(began) > 0 {
+			t.Errorf("cancelled: %v", err)
+		}
+		damaged := errors.New("another error")
+		if err := wait(t.Context(), func() error { return damaged }); err != damaged || time.Since(began) > 0 || told != 1 { //nolint:errorlint // the same
+			t.Errorf("another error: %v", err)
+		}
+	})
+}
+
+// TestWhatWaitingCannotMend: a refusal of every server is final, and a wrong password, database or right of any.
+func TestWhatWaitingCannotMend(t *testing.T) {
+	starting, refused := &pgconn.PgError{Code: "57P03"}, &pgconn.PgError{Code: "28000"}
+	for _, test := range []struct {
+		of   []error
+		want bool
+	}{
+		{[]error{errors.New("ValidateConnect failed: read only connection")}, true},
+		{[]error{starting, refused}, true},
+		{[]error{refused, fmt.Errorf("of a server: %w", refused)}, false},
+		{[]error{starting, &pgconn.PgError{Code: "28P01"}}, false},
+		{[]error{errors.New("away"), &pgconn.PgError{Code: "3D000"}}, false},
+		{[]error{&pgconn.PgError{Code: "42501"}}, false},
+	} {
+		if got := worthWaiting(test.of); got != test.want {
+			t.Errorf("%v: %t", test.of, got)
+		}
+	}
+}
