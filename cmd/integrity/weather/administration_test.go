@@ -128,8 +128,8 @@ func (c *client) certifyDocuments() {
 			outcome = "changes_requested"
 		}
 		c.review(artifact, version, outcome, text)
-		c.step(history.Approve, "/api/v1/versions/"+version+"/approve", history.Request{ArtifactVersion: version}, map[string]any{"statement": "Approved.", "acceptResponsibility": true})
-		certified := c.step(history.Certify, "/api/v1/versions/"+version+"/certificates", history.Request{ArtifactVersion: version}, map[string]any{"publicationAuthorized": true, "publicFields": []string{"title"}})
+		c.step(history.Approve, "/api/v1/versions/"+version+"/approve", history.Request{Artifact: artifact, ArtifactVersion: version}, map[string]any{"statement": "Approved.", "acceptResponsibility": true})
+		certified := c.step(history.Certify, "/api/v1/versions/"+version+"/certificates", history.Request{Artifact: artifact, ArtifactVersion: version}, map[string]any{"publicationAuthorized": true, "publicFields": []string{"title"}})
 		c.readArtifact(artifact, version)
 		id := certified.Answer.Certificate
 		if id == "" {
@@ -240,7 +240,7 @@ func (c *client) step(operation history.Operation, path string, request history.
 	})
 }
 
-func (c *client) readArtifact(artifact, version string) {
+func (c *client) readArtifact(artifact, version string) history.Call {
 	call := c.begin(history.ArtifactRead, "", history.Request{Artifact: artifact, ArtifactVersion: version})
 	r := c.send(&call, outgoing{method: http.MethodGet, path: "/api/v1/artifacts/" + artifact, key: c.of.owner})
 	for _, v := range decode[wire.ArtifactHistory](c, &call, r).Versions {
@@ -252,16 +252,23 @@ func (c *client) readArtifact(artifact, version string) {
 		}
 	}
 	c.write(call)
+	return call
 }
 
-// verify compares a hash with a certificate, and keeps the certificate.
-func (c *client) verify(certificate, hash string) {
+// compareCertificate compares a hash with a certificate.
+func (c *client) compareCertificate(certificate, hash string) history.Call {
 	call := c.begin(history.CertificateRead, "", history.Request{PublicID: certificate, Hash: hash})
 	r := c.send(&call, outgoing{method: http.MethodPost, path: "/api/v1/verify", key: c.of.owner, body: map[string]string{"publicId": certificate, "sha256": hash}})
 	if found := decode[wire.Verification](c, &call, r); call.Outcome == history.Answered {
 		call.Answer.Result, call.Answer.CertificateStatus = string(found.Reason), string(found.CertificateStatus)
 	}
 	c.write(call)
+	return call
+}
+
+// verify compares a hash with a certificate, and keeps the certificate.
+func (c *client) verify(certificate, hash string) {
+	c.compareCertificate(certificate, hash)
 	var text []byte
 	if (&plain{w: c.w, http: c.http}).get("/api/v1/certificates/"+certificate+"/download", c.of.owner, &text) == nil {
 		file := filepath.Join("evidence", certificate+".json")

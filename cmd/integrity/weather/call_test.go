@@ -131,6 +131,9 @@ func (c *client) exchange(request *http.Request) (r reply) {
 // write writes a call down, and tells those who wait for a recovery.
 func (c *client) write(call history.Call) {
 	c.w.history.Call(call)
+	if call.Outcome == history.Unknown && call.Operation.Writes() {
+		c.of.wonder(call)
+	}
 	if call.Outcome == history.Answered && call.Operation.Writes() {
 		c.w.recoveries.acknowledged(call.Start, call.End, call.Service)
 	}

@@ -298,13 +298,14 @@ func (c *client) compare(k known, hash string) {
 	c.write(call)
 }
 
-func (c *client) record(k known, readAfter *int64) {
+func (c *client) record(k known, readAfter *int64) history.Call {
 	call := c.begin(history.Record, k.CompanyReference, history.Request{PublicID: k.publicID, ReadAfter: readAfter})
 	r := c.send(&call, outgoing{method: http.MethodGet, path: integrityAPI + "/records/" + k.publicID, key: c.of.worker, header: after(readAfter)})
 	if record := decode[wire.Record](c, &call, r); call.Outcome == history.Answered {
 		call.Answer.RecordAnswer = recordAnswer(record)
 	}
 	c.write(call)
+	return call
 }
 
 // readOwnWrites writes and reads at once what it has written, with the sequence of the write and without.

@@ -75,6 +75,7 @@ func TestWeather(t *testing.T) {
 	w.begin(t, seed, length)
 	w.weather(seed, length)
 	w.settle()
+	w.lookUpUnknown()
 	log := w.finish(t)
 	w.collect(t, log)
 	w.stop()

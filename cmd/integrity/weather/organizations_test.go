@@ -24,8 +24,15 @@ type organization struct {
 	id            string
 	owner, worker credential
 
-	mu    sync.Mutex
-	known []known // versions that an answer has shown
+	mu      sync.Mutex
+	known   []known        // versions that an answer has shown
+	unknown []history.Call // writes without a known outcome
+}
+
+func (o *organization) wonder(call history.Call) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unknown = append(o.unknown, call)
 }
 
 // known is a version that some client of the organization knows.

@@ -117,13 +117,13 @@ type index struct {
 	byID          map[string]*event
 	sequences     map[string][]*event // by organization, in order of the sequence
 	effects       map[*history.Call][]*event
-	public        map[string]versionKey  // by public id
-	references    map[string]string      // of companies, by organization and id
-	registrations map[versionKey]*event  // the first of each
-	feeds         map[string][]*event    // by organization and company reference
-	answers       map[versionKey][]int64 // see asked
-	accesses      map[string][]*event    // see grants
-	floors        map[string][]int64     // see floor
+	public        map[string]versionKey // by public id
+	references    map[string]string     // of companies, by organization and id
+	registrations map[versionKey]*event // the first of each
+	feeds         map[string][]*event   // by organization and company reference
+	answers       map[lookUp]int64      // see latest
+	accesses      map[string][]*event   // see grants
+	floors        map[string][]int64    // see floor
 }
 
 func newIndex(h *history.History) (*index, error) {

@@ -219,6 +219,11 @@ func (m *models) seenKey(c *history.Call) {
 	l := at(m.keys, Key, c.Key)
 	now := *c // a key is looked up on the primary, whatever the call wants to read after
 	now.Request.ReadAfter = nil
+	if a := c.Answer; c.Operation == history.KeyRead && c.Outcome == history.Answered {
+		at(m.keys, Key, c.Request.Target).observe(c, "the key is "+a.KeyState, func(k key) bool {
+			return k.exists && k.ended == (a.KeyState == "revoked") && (k.ended || k.ending == (a.KeyState == "ending"))
+		})
+	}
 	switch {
 	case c.Outcome == history.Refused && c.Code == "INVALID_KEY":
 		l.observe(&now, "the key was refused", func(k key) bool { return !k.exists || k.ended || k.ending && c.End >= k.least })
@@ -242,6 +247,10 @@ func (m *models) seenAccess(c *history.Call) {
 		company = of.company
 	}
 	switch {
+	case c.Operation == history.KeyRead:
+		if granted := c.Answer.Granted; company != "" && c.Outcome == history.Answered {
+			at(m.access, Access, c.Request.Target+" "+c.Organization+"/"+company).observe(c, fmt.Sprintf("the key's access to the company is %t", granted), func(is bool) bool { return is == granted })
+		}
 	case c.Operation == history.Search && c.Outcome == history.Answered:
 		for _, r := range c.Answer.Records {
 			see(m.public[r.PublicID].company, "a record of the company was shown to the key", true)

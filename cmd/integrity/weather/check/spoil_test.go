@@ -186,7 +186,7 @@ func TestSpoiledHistoriesFail(t *testing.T) {
 			return h
 		})
 	}
-	for _, c := range slices.Concat(spoilWrites(), spoilReads(), spoilCopies(), spoilProofs()) {
+	for _, c := range slices.Concat(spoilWrites(), spoilLookUps(), spoilReads(), spoilCopies(), spoilProofs()) {
 		t.Run(string(c.by)+": "+c.name, func(t *testing.T) {
 			t.Parallel()
 			for _, h := range made {

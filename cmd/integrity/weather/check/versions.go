@@ -43,6 +43,7 @@ func declared(c *history.Call) declaration {
 // version is the state of one version.
 type version struct {
 	publicID            string // of its reservation or its record
+	reserved            bool   // and neither released nor registered since
 	registered, revoked bool
 	declaration
 }
@@ -131,7 +132,7 @@ func (v version) after(e *event) (version, string) {
 		if v.registered {
 			why = "the version has a record"
 		}
-		v.registered, v.declaration = true, e.declaration()
+		v.reserved, v.registered, v.declaration = false, true, e.declaration()
 	case revoked:
 		if !v.registered || v.revoked {
 			why = "the version is not registered, or was revoked before"
@@ -141,6 +142,7 @@ func (v version) after(e *event) (version, string) {
 		if v.registered {
 			why = "the version is registered"
 		}
+		v.reserved = e.Type == reserved
 	}
 	return v, why
 }
@@ -188,6 +190,10 @@ func (m *models) seenVersion(c *history.Call) {
 		}
 	case history.Lookup, history.Record:
 		m.seenRecord(c, of, a.RecordAnswer)
+	case history.ReservationRead:
+		l.observe(c, fmt.Sprintf("it is listed as %q among the reservations, with the public id %q", a.ReservationStatus, a.PublicID), func(v version) bool {
+			return v.reserved == (a.ReservationStatus == "pending") && (!v.reserved || v.publicID == a.PublicID)
+		})
 	case history.EvidenceRead:
 		l.observe(c, "it has evidence", func(v version) bool { return v.registered })
 	case history.Compare:

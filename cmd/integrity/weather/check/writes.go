@@ -2,7 +2,6 @@ package check
 
 import (
 	"cmp"
-	"slices"
 
 	"integrityledger/cmd/integrity/weather/history"
 )
@@ -115,35 +114,7 @@ func (c *checker) resolved(call *history.Call) {
 			c.violate(Resolved, call.RequestID, []*history.Call{call}, "an unknown %s has half an effect: %s without a %s", call.Operation, others[0], primary[call.Operation])
 		}
 	}
-	if !c.lookedUp(call) {
-		c.add("unknown: not looked up", 1)
-	}
-}
-
-// lookedUp reports whether somebody asked for the version of a call after it was given up.
-func (c *checker) lookedUp(call *history.Call) bool {
-	of, ok := c.ofCall(call)
-	if !ok && call.Request.Document == "" {
-		return true // of no version; its model sees what came of it
-	}
-	return slices.ContainsFunc(c.asked()[of], func(at int64) bool { return at > call.End })
-}
-
-// asked is when answers about each version began.
-func (c *checker) asked() map[versionKey][]int64 {
-	if c.answers == nil {
-		c.answers = map[versionKey][]int64{}
-		for i := range c.Calls {
-			call := &c.Calls[i]
-			switch call.Operation {
-			case history.Lookup, history.Compare, history.Record, history.Register:
-				if of, ok := c.ofCall(call); ok && call.Outcome != history.Unknown {
-					c.answers[of] = append(c.answers[of], call.Start)
-				}
-			}
-		}
-	}
-	return c.answers
+	c.lookedUp(call)
 }
 
 // idempotency: all calls of one route with one Idempotency-Key have one effect and, when they are answered, one answer.

@@ -74,10 +74,12 @@ const (
 	Search          Operation = "search"
 	UsageRead       Operation = "usage"
 	EvidenceRead    Operation = "evidence"
+	ReservationRead Operation = "reservation" // one entry of a company's pending reservations: Request.PublicID or the version
 	CompanyCreate   Operation = "companyCreate"
 	KeyCreate       Operation = "keyCreate"
 	KeyRotate       Operation = "keyRotate"
 	KeyRevoke       Operation = "keyRevoke"
+	KeyRead         Operation = "key"    // Request.Target, by an administrator
 	KeyUse          Operation = "keyUse" // asks for something that any working key may have, such as /me
 	Grant           Operation = "grant"  // adds or removes a key's access to a company: Request.Enabled
 	WebhookGrant    Operation = "webhookGrant"
@@ -186,8 +188,8 @@ type Answer struct {
 	Applied  int64 `json:"applied,omitempty"`  // consumption.applied
 
 	RecordAnswer
-	ReservationStatus string `json:"reservationStatus,omitempty"`
-	Result            string `json:"result,omitempty"` // of a comparison, MATCH_CURRENT …; of a certificate its reason
+	ReservationStatus string `json:"reservationStatus,omitempty"` // pending, finalized or released; empty: not among those that are pending
+	Result            string `json:"result,omitempty"`            // of a comparison, MATCH_CURRENT …; of a certificate its reason
 	Existing          string `json:"existing,omitempty"`
 
 	Period      string `json:"period,omitempty"`
@@ -202,7 +204,9 @@ type Answer struct {
 
 	File string `json:"file,omitempty"` // the evidence, as it came
 
-	Key       string `json:"key,omitempty"` // key_… created, or the successor
+	Key       string `json:"key,omitempty"`      // key_… created, or the successor
+	KeyState  string `json:"keyState,omitempty"` // working, ending (it was rotated) or revoked
+	Granted   bool   `json:"granted,omitempty"`  // the key that was read may use the company of the call
 	CompanyID string `json:"companyId,omitempty"`
 
 	Artifact        string `json:"artifact,omitempty"`

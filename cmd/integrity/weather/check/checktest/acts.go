@@ -206,20 +206,6 @@ func (s *simulation) certify(o *organization, c *history.Call, a *artifact, v *a
 	}, v)
 }
 
-// heal looks up everything of which the outcome is unknown.
-func (s *simulation) heal() {
-	for _, c := range append([]history.Call(nil), s.h.Calls...) {
-		if c.Outcome == history.Unknown && c.Request.Document != "" {
-			o := s.organizations[0]
-			if c.Organization != o.ID {
-				o = s.organizations[1]
-			}
-			c.Key = s.admin(o)
-			s.lookup(o, history.Call{Organization: c.Organization, Company: c.Company, Key: c.Key, Request: c.Request})
-		}
-	}
-}
-
 // end writes the files, and the end state.
 func (s *simulation) end() error {
 	e := &s.h.End
