@@ -54,7 +54,7 @@ const (
 )
 
 // build makes the program of a source tree, of which only the clock can be set wrong: LD_PRELOAD does not reach Go.
-func build(t *testing.T, source, to string) {
+func build(t *testing.T, source, to string) error {
 	t.Helper()
 	dir := t.TempDir()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -84,19 +84,60 @@ func build(t *testing.T, source, to string) {
 	command := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-trimpath", "-overlay", filepath.Join(dir, "overlay.json"), "-o", to, "./cmd/integrity")
 	command.Dir, command.Env = source, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v: %s", source, err, out)
+		return fmt.Errorf("build %s: %w: %s", source, err, out)
 	}
+	return nil
 }
 
-// buildFormer makes the program of an earlier commit of the repository.
-func buildFormer(t *testing.T, repository, commit, to string) {
+// buildFormer makes the program of an earlier commit of the repository: the first of commits that can be built.
+func buildFormer(t *testing.T, repository string, commits []string, to string) {
 	t.Helper()
-	source := t.TempDir()
-	script := fmt.Sprintf("git -C %q archive %q | tar -x -C %q", repository, commit, source)
-	if out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", script).CombinedOutput(); err != nil {
-		t.Fatalf("PREVIOUS must be a commit of this repository: %v: %s", err, out)
+	var failed error
+	for _, commit := range commits {
+		source := t.TempDir()
+		script := fmt.Sprintf("git -C %q archive %q | tar -x -C %q", repository, commit, source)
+		if out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", script).CombinedOutput(); err != nil {
+			t.Fatalf("PREVIOUS must be a commit of this repository: %v: %s", err, out)
+		}
+		err := build(t, source, to)
+		if err == nil {
+			fmt.Println("The version before is that of commit", commit)
+			return
+		}
+		failed = errors.Join(failed, fmt.Errorf("commit %s: %w", commit, err))
 	}
-	build(t, source, to)
+	t.Fatal(failed)
+}
+
+// TestFormerIsTheFirstThatBuilds: a commit that cannot be built does not end the drill where an earlier one can.
+func TestFormerIsTheFirstThatBuilds(t *testing.T) {
+	repository := t.TempDir()
+	git := func(args ...string) string {
+		out, err := exec.Command("git", append([]string{"-C", repository, "-c", "user.name=test", "-c", "user.email=test@example.org"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v: %s", args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	program := filepath.Join(repository, "cmd/integrity/main.go")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(program), 0o755), os.WriteFile(filepath.Join(repository, "go.mod"), []byte("module former\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	git("init", "--quiet")
+	var commits []string
+	for _, text := range []string{"package main\n\nfunc main() { print(1) }\n", "package main\n\nfunc main() { print(2) }\n", "package main\n\nfunc main() { undefined() }\n"} {
+		if err := os.WriteFile(program, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		git("add", "--all")
+		git("commit", "--quiet", "--message", "a commit")
+		commits = append([]string{git("rev-parse", "HEAD")}, commits...)
+	}
+	to := filepath.Join(t.TempDir(), "former")
+	buildFormer(t, repository, commits, to)
+	if out, err := exec.Command(to).CombinedOutput(); err != nil || string(out) != "2" {
+		t.Errorf("it prints %q: %v", out, err)
+	}
 }
 
 // buildFaults makes the library that makes PostgreSQL's clock and disk fail. ok is false where there is no compiler.

@@ -28,7 +28,7 @@ import (
 const (
 	lengthVariable   = "INTEGRITY_WEATHER_LENGTH"
 	seedVariable     = "INTEGRITY_WEATHER_SEED"     // drawn where it is not given
-	previousVariable = "INTEGRITY_WEATHER_PREVIOUS" // commit of the version before
+	previousVariable = "INTEGRITY_WEATHER_PREVIOUS" // commits, of which the first that builds is the version before
 	dirVariable      = "INTEGRITY_WEATHER_DIR"      // of the history and the page; printed where it is not given
 	fairVariable     = "INTEGRITY_WEATHER_FAIR"     // not empty: without faults, to change the harness by
 	programVariable  = "INTEGRITY_WEATHER_PROGRAM"  // built already; the same of the version before
@@ -127,10 +127,12 @@ func (w *world) begin(t *testing.T, seed uint64, length time.Duration) {
 			t.Fatal(err)
 		}
 		w.program = filepath.Join(dir, "integrity")
-		build(t, root, w.program)
-		if commit := os.Getenv(previousVariable); commit != "" {
+		if err := build(t, root, w.program); err != nil {
+			t.Fatal(err)
+		}
+		if commits := strings.Fields(os.Getenv(previousVariable)); len(commits) > 0 {
 			w.former = filepath.Join(dir, "integrity-before")
-			buildFormer(t, root, commit, w.former)
+			buildFormer(t, root, commits, w.former)
 		}
 	}
 	library := filepath.Join(dir, "faults.so")
