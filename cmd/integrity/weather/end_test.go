@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -27,9 +28,29 @@ const (
 	calmPatience = 3 * time.Minute
 	// deliveryPatience is a little more than the five minutes after which a delivery is tried for the third time.
 	deliveryPatience = 6 * time.Minute
+	// endPatience, and the length of the run, is how long everything may take from the last fault to the verdict.
+	endPatience = 7 * time.Minute
 	// exports is of how many records evidence is asked for at the end.
 	exports = 60
 )
+
+// limitEnd ends the run when its end takes longer than patience, with what it still waits for.
+func (w *world) limitEnd(patience time.Duration, end func(why string)) (over func() bool) {
+	return time.AfterFunc(patience, func() {
+		end(fmt.Sprintf("the end of the run is not over %s after all faults were healed; what it still waits for: %s", patience, *w.waiting.Load()))
+	}).Stop
+}
+
+// waits says for what the end waits from now on.
+func (w *world) waits(what string) { w.waiting.Store(&what) }
+
+// abandon keeps what there is of the history, and tells where everything stands.
+func (w *world) abandon(why string) {
+	w.note("VIOLATION: %s", why)
+	_ = w.history.Close() // what it cannot write is lost in any case
+	debug.SetTraceback("all")
+	panic(why)
+}
 
 // heal ends all weather, and brings back what a fault has left away.
 func (w *world) heal() {
@@ -56,6 +77,7 @@ func (w *world) heal() {
 // settle waits until every process is ready, and everybody who follows the log has all of it.
 func (w *world) settle() {
 	for i := range services {
+		w.waits(serviceName(i) + " to be ready")
 		if err := within(calmPatience/2, func() error {
 			if !w.front.ready[i].Load() {
 				return errors.New("it is not ready")
@@ -67,6 +89,7 @@ func (w *world) settle() {
 			w.processes[serviceName(i)].start()
 		}
 	}
+	w.waits("the late server to follow")
 	if err := w.followed(); err != nil {
 		w.violation("the late server does not follow: %v", err)
 	}
@@ -119,6 +142,7 @@ func (w *world) await(what string, check func() error) { w.awaitFor(calmPatience
 
 func (w *world) awaitFor(patience time.Duration, what string, check func() error) {
 	began := time.Now()
+	w.waits(what)
 	if err := within(patience, check); err != nil {
 		w.violation("%s: not within %s of the end of all faults: %v", what, patience, err)
 		return
@@ -226,6 +250,7 @@ func (w *world) collect(t *testing.T, log []history.LogEvent) {
 		name string
 		read func(*plain) error
 	}{{"feeds", w.collectFeeds}, {"stream", w.collectStream}, {"deliveries", w.collectDeliveries}, {"usage", w.collectUsage}, {"evidence", w.collectEvidence}, {"tree", w.collectTree}, {"watchers", w.collectWatchers}} {
+		w.waits("the end state: " + part.name)
 		if err := within(time.Minute, func() error { return part.read(c) }); err != nil {
 			t.Errorf("the end state: %s: %v", part.name, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"integrityledger/cmd/integrity/weather/check"
@@ -74,15 +75,35 @@ func TestWeather(t *testing.T) {
 	})
 	w.begin(t, seed, length)
 	w.weather(seed, length)
+	defer w.limitEnd(endPatience+length, w.abandon)()
 	w.settle()
+	w.waits("look-ups of unknown writes")
 	w.lookUpUnknown()
 	log := w.finish(t)
 	w.collect(t, log)
+	w.waits("all processes to stop")
 	w.stop()
 	if err := w.history.Close(); err != nil {
 		t.Fatal(err)
 	}
+	w.waits("the checker")
 	w.judge(t, again)
+}
+
+// TestLongEndSaysWhatItWaitsFor: the end is bounded, and its reader need not guess.
+func TestLongEndSaysWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		ends := ""
+		w.waits("the stream")
+		w.limitEnd(time.Minute, func(string) { t.Error("it was over in time") })()
+		w.limitEnd(time.Hour, func(why string) { ends = why })
+		w.waits("the tree")
+		time.Sleep(2 * time.Hour)
+		if !strings.Contains(ends, "not over 1h0m0s after") || !strings.Contains(ends, "waits for: the tree") {
+			t.Errorf("it says %q", ends)
+		}
+	})
 }
 
 func newWorld(t *testing.T) *world {

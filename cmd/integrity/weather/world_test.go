@@ -52,6 +52,7 @@ type world struct {
 
 	organizations []*organization
 	recoveries    recoveries
+	waiting       atomic.Pointer[string] // for what the end waits
 	foundMu       sync.Mutex
 	found         []string // by the harness itself
 }
@@ -99,6 +100,7 @@ type result struct {
 
 // run runs a command of the service.
 func (w *world) run(patience time.Duration, env []string, args ...string) result {
+	w.waits("integrity " + strings.Join(args, " "))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	command := exec.CommandContext(ctx, w.program, args...)
