@@ -23,6 +23,7 @@ import (
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/postgres"
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/cmd/postgres/pgtest/network"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/wire"
 )
@@ -282,6 +283,29 @@ func TestServeWaitsForAPrimary(t *testing.T) {
 	s.says("msg=ready")
 	if n := strings.Count(readLog(t, s), once); n != 1 {
 		t.Errorf("it says %d times what it waits for: %s", n, readLog(t, s))
+	}
+	s.stop()
+}
+
+// TestServeSurvivesALostConnectionAtItsStart: what a start had begun when its connection was cut is begun again.
+func TestServeSurvivesALostConnectionAtItsStart(t *testing.T) {
+	t.Parallel()
+	url := pgtest.New(t)
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	must(t, []string{"INTEGRITY_DATABASE_URL=" + url}, "migrate", "--issuer", "ledger-of-the-test")
+	proxy := pgtest.NewProxy(t, url)
+	cut := make(chan struct{})
+	proxy.AtCommit(network.CutBeforeCommit, func() { close(cut) })
+	s := begin(t, dir, "INTEGRITY_DATABASE_URL="+proxy.URL)
+	s.says("msg=ready")
+	select {
+	case <-cut:
+	default:
+		t.Error("nothing was cut")
+	}
+	if log := readLog(t, s); !strings.Contains(log, "waiting for one") {
+		t.Errorf("it does not say why it began again: %s", log)
 	}
 	s.stop()
 }

@@ -63,9 +63,25 @@ func (s *service) readFiles(context.Context) (err error) {
 	return s.loadKeys()
 }
 
-// openLedgerData brings the schema to its newest form and makes the ledger where it is missing.
+// openLedgerData waits for a server that accepts writes, because another's database may be in the middle of a failover.
 func (s *service) openLedgerData(ctx context.Context) error {
-	url, server, err := s.findDatabase(ctx)
+	if s.database != nil {
+		return s.prepareLedger(ctx, s.database.URL(postgres.Database))
+	}
+	return cluster.Await(ctx, ledger.Patience, func(why error) {
+		s.log.Warn("no server of the database accepts writes yet: waiting for one", "most", ledger.Patience, "error", why)
+	}, func() error {
+		url, err := cluster.Coordinator(ctx, s.cfg.DatabaseURL, s.cfg.NodeURL)
+		if err != nil {
+			return err
+		}
+		return s.prepareLedger(ctx, url)
+	})
+}
+
+// prepareLedger brings the schema to its newest form and makes the ledger where it is missing.
+func (s *service) prepareLedger(ctx context.Context, url string) error {
+	server, err := cluster.Inspect(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -86,24 +102,6 @@ func (s *service) openLedgerData(ctx context.Context) error {
 	}
 	s.primary.Nodes, s.primary.Entry = s.cfg.NodeURL, s.cfg.DatabaseURL
 	return nil
-}
-
-// findDatabase is the URL that is served, and the server behind it. Another's database may be in the middle of a failover.
-func (s *service) findDatabase(ctx context.Context) (url string, server cluster.Server, err error) {
-	if s.database != nil {
-		url = s.database.URL(postgres.Database)
-		server, err = cluster.Inspect(ctx, url)
-		return url, server, err
-	}
-	err = cluster.Await(ctx, ledger.Patience, func(why error) {
-		s.log.Warn("no server of the database accepts writes yet: waiting for one", "most", ledger.Patience, "error", why)
-	}, func() (err error) {
-		if url, err = cluster.Coordinator(ctx, s.cfg.DatabaseURL, s.cfg.NodeURL); err == nil {
-			server, err = cluster.Inspect(ctx, url)
-		}
-		return err
-	})
-	return url, server, err
 }
 
 func (s *service) openPools(ctx context.Context) (err error) {

@@ -3,22 +3,27 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"database/sql/driver"
 	"errors"
+	"io"
+	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// awaitPause is between two looks of Await.
+// awaitPause is between two attempts of Await.
 const awaitPause = 500 * time.Millisecond
 
-// Await has a process that starts look for the server that accepts writes until there is one, for as long as patience: in
-// the middle of a failover no server does. What waiting cannot mend ends it at once. waits is called once, with the reason.
-func Await(ctx context.Context, patience time.Duration, waits func(why error), look func() error) error {
+// Await has a process that starts try to reach the server that accepts writes until there is one, for as long as patience: in
+// the middle of a failover no server does. try may be begun again at any point. What waiting cannot mend ends it at once.
+// waits is called once, with the reason.
+func Await(ctx context.Context, patience time.Duration, waits func(why error), try func() error) error {
 	began := time.Now()
 	for first := true; ; first = false {
-		err := look()
+		err := try()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -36,10 +41,16 @@ func Await(ctx context.Context, patience time.Duration, waits func(why error), l
 	}
 }
 
-// mayCome reports whether a connection that failed may succeed later with the same URL.
+// mayCome reports whether a connection that failed, or was lost, may succeed later with the same URL.
 func mayCome(err error) bool {
-	connecting, failed := errors.AsType[*pgconn.ConnectError](err)
-	return failed && worthWaiting(attempts(connecting))
+	if connecting, failed := errors.AsType[*pgconn.ConnectError](err); failed {
+		return worthWaiting(attempts(connecting))
+	}
+	if answer, answered := errors.AsType[*pgconn.PgError](err); answered { // of a server that ends or takes no more writes, or of a pooler that lost its server
+		return strings.HasPrefix(answer.Code, "08") || slices.Contains([]string{"57P01", "57P02", "57P03", "25006"}, answer.Code)
+	}
+	_, network := errors.AsType[*net.OpError](err)
+	return network || slices.ContainsFunc([]error{errUnsure, pgconn.ErrConnClosed, driver.ErrBadConn, io.EOF, io.ErrUnexpectedEOF}, func(lost error) bool { return errors.Is(err, lost) })
 }
 
 // attempts are the errors of the servers that were tried.

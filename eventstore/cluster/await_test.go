@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +41,30 @@ func TestAwaitGivesUp(t *testing.T) {
 			t.Errorf("another error: %v", err)
 		}
 	})
+}
+
+// TestLostConnectionsMayComeBack: one that was lost is begun again, and what a server or we ourselves refuse is not.
+func TestLostConnectionsMayComeBack(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{&pgconn.PgError{Code: "57P01"}, true},
+		{&pgconn.PgError{Code: "25006"}, true},
+		{&pgconn.PgError{Code: "08P01"}, true},
+		{pgconn.ErrConnClosed, true},
+		{io.ErrUnexpectedEOF, true},
+		{&net.OpError{Op: "read", Err: os.ErrClosed}, true},
+		{errUnsure, true},
+		{ErrSharedSessions, false},
+		{context.DeadlineExceeded, false},
+		{&pgconn.PgError{Code: "42501"}, false},
+		{&pgconn.PgError{Code: "55P03"}, false},
+	} {
+		if got := mayCome(fmt.Errorf("a step: %w", test.err)); got != test.want {
+			t.Errorf("%v: %t", test.err, got)
+		}
+	}
 }
 
 // TestWhatWaitingCannotMend: a refusal of every server is final, and a wrong password, database or right of any.
