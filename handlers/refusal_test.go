@@ -172,7 +172,7 @@ func TestPages(t *testing.T) {
 	for _, code := range declaredCodes(t) {
 		name := strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
 		page := s.public("/errors/" + name)
-		for _, part := range []string{string(code), `lang="en"`, "Cause: ", "What to do: ", "Try again: ", `lang="es"`, "Causa: ", "Qué hacer: ", "Reintentar: "} {
+		for _, part := range []string{string(code), `lang="en"`, "Cause: ", "What to do: ", "Worth repeating: ", `lang="es"`, "Causa: ", "Qué hacer: ", "Conviene repetir: "} {
 			if page.status != http.StatusOK || !contains(page.body, part) {
 				t.Errorf("%s: %d, without %q", name, page.status, part)
 			}

@@ -30,6 +30,7 @@ var oneWord = []struct{ not, but string }{
 	{`ids?`, "identificador"},
 	{`apuntes?`, "entrada"},
 	{`[Hh]istoria (y consumo|de la organización)`, "historial"},
+	{`(de|a) el`, "del, al"},
 	{`esta entrega;`, "publicación of the service: an entrega is of a webhook"},
 	{`inscripci(ón|ones)`, "registro"},
 	{`redelivery|replay`, "reenvío, reposición"},

@@ -132,7 +132,7 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 func (s *Store) active(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
 	w, err := s.Webhook(ctx, o, id)
 	if err == nil && w.Status != domain.WebhookActive {
-		err = domain.Refuse(domain.InvalidState, "This destination is disabled; enable it first.")
+		err = domain.Refuse(domain.InvalidState, "This destination is disabled. Enable it first: change it with \"enabled\": true.")
 	}
 	return err
 }
