@@ -267,7 +267,7 @@ func TestEveryByteOfTheCertificate(t *testing.T) {
 	}
 	opts := Options{Now: testNow, Document: &Document{hexSHA256(testContent), int64(len(testContent))}}
 	for _, receipt := range [][]byte{compact, indented.Bytes()} {
-		everyByte(t, f.trust, receipt, opts)
+		everyByte(t, f.trust, receipt, opts, masks)
 	}
 }
 
