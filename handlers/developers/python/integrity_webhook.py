@@ -14,7 +14,8 @@ What it does, and what your own receiver must do too:
 2. It stores the event's id and its effect in one transaction. An event that is there
    already is answered 204 like a new one, and has no second effect.
 3. It never takes order of arrival for anything. The effect here is a note that a
-   company has something to read (table pending): the change feed,
+   company has something to read (table pending; your reader of the feed deletes the
+   row before it reads, so that what comes meanwhile makes another): the change feed,
    GET /api/v1/integrity/changes, says what is true now, and has what no webhook
    brought.
 4. A test delivery (POST .../webhooks/{webhookId}/test) is stored in the same table, and

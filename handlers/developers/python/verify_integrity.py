@@ -1784,7 +1784,7 @@ _CERTIFICATE_LIMITS: Final[Mapping[str, Sequence[str]]] = {
         "El título o el nombre de la organización que figuren en el certificado son palabras de la propia organización, publicadas con su autorización. El servicio no los ha verificado.",
         "No acredita autoría, veracidad, cumplimiento legal ni la identidad de ninguna persona.",
         "Una discrepancia puede deberse a otra versión legítima o a un cambio solo de metadatos. No indica quién modificó el archivo ni qué significa el cambio.",
-        "Un certificado puede ser reemplazado por el de una versión posterior, o revocado. Solo una comprobación en línea muestra si sigue siendo válido; los motivos no se publican.",
+        "Un certificado puede ser sustituido por el de una versión posterior, o revocado. Solo una consulta en línea muestra si sigue siendo válido; los motivos no se publican.",
         "No se garantiza disponibilidad (no hay SLA).",
         "Los certificados y sus estados se conservan mientras el servicio esté en funcionamiento, no a perpetuidad.",
         "Un enlace de verificación no autoriza a descargar un documento.",
