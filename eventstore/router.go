@@ -110,7 +110,7 @@ func (r *Router) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	}
 	for attempt := 1; ; attempt++ {
 		results, piece, err := r.send(ctx, b, first)
-		if piece == nil || !cluster.Moved(err) || attempt == maxAttempts {
+		if !cluster.Moved(err) || attempt == maxAttempts {
 			return results
 		}
 		_ = results.Close() // the same error

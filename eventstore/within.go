@@ -33,7 +33,7 @@ func (s onShard) Begin(ctx context.Context) (pgx.Tx, error) {
 		switch {
 		case err == nil:
 			return tx, nil
-		case piece == nil || !cluster.Moved(err) || attempt == maxAttempts:
+		case !cluster.Moved(err) || attempt == maxAttempts:
 			return nil, err
 		}
 		s.nodes.Forget(piece)

@@ -11,7 +11,6 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
-	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
 	"integrityledger/projections/ledgertest"
 )
@@ -109,25 +108,6 @@ func TestWithinHoldsAMove(t *testing.T) {
 		if err := clustertest.Move(ctx, l.URL, uint16(shard)); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// TestMoveWithoutAPiece: where the place of a shard cannot be asked for, there is no piece to forget, and an error says why.
-func TestMoveWithoutAPiece(t *testing.T) {
-	pgtest.Citus(t)
-	l := ledgertest.New(t)
-	db, ctx := l.Routed(t), context.Background()
-	pgtest.Exec(t, l.URL, "ALTER TABLE shard_heads RENAME TO elsewhere")
-	defer pgtest.Exec(t, l.URL, "ALTER TABLE elsewhere RENAME TO shard_heads")
-	err := eventstore.Within(ctx, db, 0, func(pgx.Tx) error { return nil })
-	if !cluster.Moved(err) {
-		t.Errorf("a transaction: %v", err)
-	}
-	if _, err := db.Exec(ctx, countIn, domain.Shard(0), "x"); !cluster.Moved(err) {
-		t.Errorf("a statement: %v", err)
-	}
-	if _, err := eventstore.Everywhere(ctx, db, 4, pgx.RowTo[int], "SELECT shard FROM consumers"); !cluster.Moved(err) {
-		t.Errorf("a question: %v", err)
 	}
 }
 
