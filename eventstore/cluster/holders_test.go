@@ -233,9 +233,11 @@ func TestWhatIsKnownStaysTrue(t *testing.T) {
 	if piece, err := h.Place(ctx, of[100]); err != nil || piece != known[100] {
 		t.Errorf("after an answer that says the same: %v, %v", piece, err)
 	}
-	h.unreached()
-	if h.due.After(h.since.Add(askAgain)) {
-		t.Errorf("a node is away, and the cluster is asked after %s", h.due.Sub(h.since))
+	nowhere := h.Nodes(1, func(_ *Primary, ctx context.Context, conns int) (*pgxpool.Pool, error) {
+		return At("postgres:///nowhere?host=/nowhere").ReadPool(ctx, conns)
+	})
+	if _, _, err := nowhere.Acquire(ctx, of[101]); err == nil || h.due.After(h.since.Add(askAgain)) {
+		t.Errorf("a node is away, and the cluster is asked after %s: %v", h.due.Sub(h.since), err)
 	}
 }
 
@@ -327,10 +329,46 @@ func TestTheCoordinatorIsFoundAgain(t *testing.T) {
 		}
 	}
 	pgtest.Eventually(t, "the coordinator at its first address", through(first))
+	if !p.entry.missing.IsZero() {
+		t.Error("the coordinator answers, and is looked for")
+	}
 	first.Set(pgtest.Weather{Away: true})
 	isAt(second)
 	first.Cut()
 	pgtest.Eventually(t, "the coordinator at its second address", through(second))
+	replica, err := p.ReplicaPool(ctx, url, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer replica.Close()
+	if err := replica.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		if host := conn.Conn().Config().Host; host != replica.Config().ConnConfig.Host {
+			t.Errorf("a replica's connection leads to %s", host)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheCoordinatorIsLookedForOnceInASecond: the worker is asked while the coordinator does not answer, and only then.
+func TestTheCoordinatorIsLookedForOnceInASecond(t *testing.T) {
+	var e entrance
+	looks := func(when string, want bool) {
+		t.Helper()
+		if got := e.look(); got != want {
+			t.Errorf("%s: it is looked for: %t", when, got)
+		}
+	}
+	later := func() { e.missing = e.missing.Add(-2 * askAgain) }
+	looks("at first", false)
+	later()
+	looks("it has not answered", true)
+	looks("at once again", false)
+	later()
+	looks("a second later", true)
+	e.reached()
+	looks("it has answered", false)
 }
 
 // TestForbiddenScansAreNotCompiled: where the only plan is one that is forbidden, its cost would have every statement compiled.
