@@ -2,9 +2,6 @@ package eventstore_test
 
 import (
 	"context"
-	neturl "net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -81,7 +78,8 @@ func TestABlackHoledNodeSilencesNoOther(t *testing.T) {
 	if len(on) != 2 || len(lit) < 2 {
 		t.Fatalf("shards by node: %v", on)
 	}
-	hole, nodes := through(t, l.URL, dark[0])
+	hole, reached := clustertest.Through(t, l.URL, uint16(dark[0]))
+	nodes := reached.Nodes(2, (*cluster.Primary).NotifyPool)
 	here, there := l.Notifier(t, neverLooks), l.Notifier(t, neverLooks, func(c *eventstore.NotifierConfig) { c.Nodes = nodes })
 	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
 	wait := func(o ledgertest.Organization) <-chan struct{} {
@@ -116,62 +114,4 @@ func placesOf(t *testing.T, url string) *cluster.Nodes {
 	}
 	t.Cleanup(holders.Close)
 	return holders.Nodes(2, (*cluster.Primary).ReadPool)
-}
-
-// through gives connections to the nodes, and to the one that holds a shard through a proxy: what stands for a node's directory of
-// sockets is a link to it, or to the proxy's.
-func through(t *testing.T, url string, shard domain.Shard) (*pgtest.Proxy, *cluster.Nodes) {
-	t.Helper()
-	ctx := context.Background()
-	links, err := os.MkdirTemp("", "l") // short: a socket's path has at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(links) })
-	plain := placesOf(t, url)
-	link := func(shard domain.Shard, to func(node string) string) {
-		conn, _, err := plain.Acquire(ctx, uint16(shard))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Release()
-		dir := filepath.Join(links, conn.Conn().Config().Host)
-		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(to(conn.Conn().Config().ConnString()), dir); err != nil && !os.IsExist(err) {
-			t.Fatal(err)
-		}
-	}
-	socket := func(url string) string {
-		parsed, err := neturl.Parse(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return parsed.Query().Get("host")
-	}
-	var proxy *pgtest.Proxy
-	link(shard, func(node string) string {
-		proxy = pgtest.NewProxy(t, node)
-		return socket(proxy.URL)
-	})
-	for other := range domain.Shard(4) {
-		link(other, socket)
-	}
-	template, err := neturl.Parse(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	query := template.Query()
-	query.Del("host")
-	query.Del("port")
-	template.RawQuery = query.Encode() + "&port={port}&host=" + links + "{host}"
-	p := cluster.At(url)
-	p.Nodes = template.String()
-	holders, err := p.Holders(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(holders.Close)
-	return proxy, holders.Nodes(2, (*cluster.Primary).NotifyPool)
 }

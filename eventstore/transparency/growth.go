@@ -29,7 +29,7 @@ type growth struct {
 	batch  int
 
 	limit int
-	heads []int64 // as Claim has read them; nil: they could not be read
+	heads heads   // as Claim has read them; nil positions: no node has told any
 	row   treeRow // as Claim has read it
 	tree  *tree   // the one that this process has seen last; nil: none yet
 }
@@ -40,6 +40,31 @@ type treeRow struct {
 	root      []byte
 	positions []int64 // by shard
 	epoch     int64
+}
+
+// heads are the positions of the last events, by shard, up to the last shard that has one.
+type heads struct {
+	positions []int64
+	// partial: a node has not answered, so a shard without an event may have some. They come later: the tree takes the events of
+	// the shards in any order, and grows by those of the nodes that answer.
+	partial bool
+}
+
+func (h heads) at(shard int) (position int64, known bool) {
+	if shard < len(h.positions) {
+		position = h.positions[shard]
+	}
+	return position, position > 0 || !h.partial
+}
+
+// behind reports whether they are behind positions in any shard.
+func (h heads) behind(positions []int64) bool {
+	for shard, position := range positions {
+		if head, known := h.at(shard); known && head < position {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -83,7 +108,7 @@ func (g *growth) Begin() consumer.Query {
 	return consumer.Query{Query: beginTree, Args: []any{empty[:]}}
 }
 
-// readingHeads is what Claim may take of a transaction that has begun already.
+// readingHeads is how long the nodes may take to tell their heads: the transaction of the page has begun already.
 const readingHeads = 500 * time.Millisecond
 
 // Claim implements consumer.Source. Without a key, or without news, the tree is left alone.
@@ -91,11 +116,8 @@ func (g *growth) Claim(failures int) consumer.Query {
 	g.limit = max(1, g.batch>>min(failures, 30))
 	ctx, cancel := context.WithTimeout(context.Background(), readingHeads)
 	defer cancel()
-	var err error
-	if g.heads, err = g.readPositions(ctx); err != nil {
-		g.heads = nil // Handle asks again, and tells the error
-	}
-	return consumer.Query{Query: claimTree, Args: []any{g.heads, g.signer() != nil}}
+	g.heads, _ = g.askHeads(ctx) // Handle asks again, and tells the error
+	return consumer.Query{Query: claimTree, Args: []any{g.heads.positions, g.signer() != nil}}
 }
 
 // look answers the News of the one source.
@@ -103,12 +125,12 @@ func (g *growth) look(ctx context.Context) ([]int, error) {
 	if g.signer() == nil {
 		return nil, nil
 	}
-	heads, err := g.readPositions(ctx)
+	read, err := g.askHeads(ctx)
 	if err != nil {
 		return nil, err
 	}
 	grows := true // where nothing was begun
-	if err := g.pool.QueryRow(ctx, askTree, heads).Scan(&grows); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	if err := g.pool.QueryRow(ctx, askTree, read.positions).Scan(&grows); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return nil, fmt.Errorf("look at the tree: %w", err)
 	}
 	if !grows {
@@ -181,46 +203,42 @@ func (g *growth) load(ctx context.Context) error {
 	return nil
 }
 
-// readPositions reads the positions of the heads, by shard, up to the last shard that has an event.
-func (g *growth) readPositions(ctx context.Context) ([]int64, error) {
+// askHeads fails where no node tells any.
+func (g *growth) askHeads(ctx context.Context) (heads, error) {
 	type head struct {
 		Shard    int32
 		Position int64
 	}
-	heads, err := eventstore.Everywhere(ctx, g.log, g.shards, pgx.RowToStructByPos[head], readHeads)
-	if err != nil {
-		return nil, fmt.Errorf("read the heads: %w", err)
+	found, err := eventstore.Everywhere(ctx, g.log, g.shards, pgx.RowToStructByPos[head], readHeads)
+	if err != nil && len(found) == 0 {
+		return heads{}, fmt.Errorf("read the heads: %w", err)
 	}
-	positions := []int64{}
-	for _, h := range heads {
-		positions = append(positions, make([]int64, max(0, int(h.Shard)+1-len(positions)))...)
-		positions[h.Shard] = h.Position
+	h := heads{[]int64{}, err != nil}
+	for _, is := range found {
+		h.positions = append(h.positions, make([]int64, max(0, int(is.Shard)+1-len(h.positions)))...)
+		h.positions[is.Shard] = is.Position
 	}
-	return positions, nil
-}
-
-// lag reports whether heads are behind positions in any shard.
-func lag(heads, positions []int64) bool {
-	for shard, position := range positions {
-		if position > 0 && (shard >= len(heads) || heads[shard] < position) {
-			return true
-		}
-	}
-	return false
+	return h, nil
 }
 
 // news reads the hashes of events that are not in the tree.
 func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte, runs []run, err error) {
-	heads := g.heads
-	if heads == nil || lag(heads, g.row.positions) { // another process has let the tree grow since
-		if heads, err = g.readPositions(ctx); err != nil {
+	read := g.heads
+	if read.positions == nil || read.behind(g.row.positions) { // another process has let the tree grow since
+		looking, cancel := context.WithTimeout(ctx, 2*readingHeads) // or nothing is left for the page where a node is away
+		read, err = g.askHeads(looking)
+		cancel()
+		if err != nil {
 			return nil, nil, nil, err
 		}
 	}
-	n := max(len(heads), len(g.row.positions))
-	heads, positions = append(heads, make([]int64, n-len(heads))...), append(g.row.positions, make([]int64, n-len(g.row.positions))...)
-	for shard, head := range heads {
-		after, room := positions[shard], g.limit-len(leaves)
+	positions = append(g.row.positions, make([]int64, max(0, len(read.positions)-len(g.row.positions)))...)
+	for shard, after := range positions {
+		head, known := read.at(shard)
+		if !known {
+			continue
+		}
+		room := g.limit - len(leaves)
 		if head < after {
 			return nil, nil, nil, fmt.Errorf("the tree holds shard %d up to position %d, but its log ends at %d: the log lost events", shard, after, head)
 		}

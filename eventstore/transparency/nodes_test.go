@@ -2,6 +2,7 @@ package transparency
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
@@ -42,4 +43,86 @@ func TestTreeFollowsMoves(t *testing.T) {
 	}
 	_, err = Check(ctx, l.Pool, nil)
 	check(t, err)
+}
+
+// TestTreeGrowsWithoutANode: while a node gives no answer, or cannot be reached, the tree grows by the events of the others. What the
+// node holds becomes leaves once it is back.
+func TestTreeGrowsWithoutANode(t *testing.T) {
+	pgtest.Citus(t)
+	l, ctx := ledgertest.New(t), context.Background()
+	var orgs []ledgertest.Organization
+	for shard := range domain.Shard(4) {
+		orgs = append(orgs, l.Organization(t, shard, domain.InternalPlan))
+	}
+	proxy, holders := clustertest.Through(t, l.URL, 0)
+	k := process(t, l, newSigner(t), func(c *Config) {
+		c.Nodes, c.Shards = holders.Nodes(2, (*cluster.Primary).ConsumerPool), l.Installation.Shards
+	})
+	k.turned(t)
+	away, err := holders.NodeOf(ctx, 0)
+	check(t, err)
+	register := func(document string) {
+		for _, o := range orgs {
+			l.Must(t, l.Register(t, o, o.Declaration(document, 1, document)))
+		}
+	}
+	grown := func(when string) {
+		t.Helper()
+		pgtest.Eventually(t, when+": the events of the nodes that answer are leaves", func() (bool, error) {
+			if err := k.turn(ctx); err != nil {
+				return false, err
+			}
+			all := true
+			for shard := range domain.Shard(4) {
+				node, err := holders.NodeOf(ctx, uint16(shard))
+				check(t, err)
+				lacks, err := pgtest.Ask[bool](l.URL, fmt.Sprintf("SELECT coalesce(positions[%d], 0) < %d FROM transparency_tree", shard+1, len(l.Events(t, shard))))
+				check(t, err)
+				if node == away && !lacks {
+					t.Fatalf("%s: shard %d, of a node that is away, lacks no event", when, shard)
+				}
+				all = all && (node == away || !lacks)
+			}
+			return all, nil
+		})
+	}
+	register("hole")
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if found, err := k.growth.askHeads(gone); err == nil {
+		t.Errorf("no node has answered: %+v", found)
+	}
+	proxy.Set(pgtest.Weather{Hole: true})
+	grown("a hole")
+	register("cut")
+	proxy.Set(pgtest.Weather{Away: true})
+	proxy.Cut()
+	grown("away")
+	proxy.Set(pgtest.Weather{})
+	away = -1
+	grown("back")
+	if found, err := k.growth.askHeads(ctx); err != nil || found.partial {
+		t.Errorf("all nodes have answered: %+v, %v", found, err)
+	}
+	_, err = Check(ctx, l.Pool, nil)
+	check(t, err)
+}
+
+// TestHeadsOfSomeNodes: what a node that does not answer holds is not behind, and not lost.
+func TestHeadsOfSomeNodes(t *testing.T) {
+	for _, test := range []struct {
+		heads  heads
+		tree   []int64
+		behind bool
+	}{
+		{heads{positions: []int64{0, 2}}, []int64{0, 2}, false},
+		{heads{positions: []int64{0, 2}}, []int64{1, 2}, true},
+		{heads{positions: []int64{0, 2}}, []int64{0, 2, 1}, true},
+		{heads{positions: []int64{0, 2}, partial: true}, []int64{1, 2, 1}, false},
+		{heads{positions: []int64{0, 2}, partial: true}, []int64{1, 3}, true},
+	} {
+		if got := test.heads.behind(test.tree); got != test.behind {
+			t.Errorf("%+v is behind %v: %t", test.heads, test.tree, got)
+		}
+	}
 }
