@@ -16,8 +16,8 @@ import (
 
 // TestCitusCluster serves two organizations of a distributed ledger under load, each on a worker of its own, whose standbys are
 // synchronous; the URL names a worker. A worker is killed and comes back; the URL's worker is lost and its standby promoted; the
-// coordinator is killed and comes back; a worker is added and takes its part of the tables; another is drained, while the ledger
-// is given more shards, and leaves. The service runs on all the time.
+// coordinator is killed and comes back, is lost, and its standby promoted; a worker is added and takes its part of the tables; another
+// is drained, while the ledger is given more shards, and leaves. The service runs on all the time.
 func TestCitusCluster(t *testing.T) {
 	pgtest.Citus(t)
 	cluster := newCitusCluster(t)
@@ -115,6 +115,17 @@ func TestCitusCluster(t *testing.T) {
 	hold("without the coordinator")
 	cluster.Return(t, 0)
 	hold("after the coordinator's return")
+
+	begin("the coordinator lost, its standby promoted")
+	cluster.Kill(t, 0)
+	hold("without the coordinator again")
+	cluster.Promote(t, 0)
+	began = time.Now()
+	pgtest.Eventually(t, "the service finds the coordinator through the URL's worker", func() (bool, error) {
+		return pgtest.Ask[bool](cluster.URL(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'integrity wake')")
+	})
+	t.Logf("the service has found the coordinator %s after its promotion", time.Since(began).Round(time.Millisecond))
+	hold("after the coordinator's promotion")
 
 	begin("a worker added, rebalanced")
 	cluster.Add(t)

@@ -23,7 +23,7 @@ type citusCluster struct {
 type citusNode struct {
 	*postgres.Server
 	dir     string
-	standby *postgres.Server // nil: none, as of the coordinator
+	standby *postgres.Server // nil: it has the node's place by now
 	host    string           // where the other nodes look for it
 }
 
@@ -149,10 +149,8 @@ func (c *citusCluster) begin(t testing.TB) pgtest.Node {
 	n.Server = pgtest.StartMortal(t, n.dir, mortalCitus())
 	at := known(t, n.Server)
 	n.host = at.Host
-	if len(c.nodes) > 0 {
-		n.Server, n.standby = pgtest.WithStandby(t, n.Server, n.dir, mortalCitus())
-		pgtest.Synchronous(t, n.URL())
-	}
+	n.Server, n.standby = pgtest.WithStandby(t, n.Server, n.dir, mortalCitus())
+	pgtest.Synchronous(t, n.URL())
 	c.nodes = append(c.nodes, n)
 	return at
 }
