@@ -292,21 +292,20 @@ func inReadersLanguage(r *http.Request) (resp response, elsewhere bool) {
 // maxLanguages bounds, in bytes, the Accept-Language that is judged; a longer one prefers nothing.
 const maxLanguages = 500
 
-// readersLanguage is the one that the browser prefers, or the other where it says nothing that can be read.
+// readersLanguage is the one that the browser prefers, or the other where it names neither, as * does.
 func readersLanguage(r *http.Request, other evidence.Language) evidence.Language {
 	preferred := strings.Join(r.Header.Values("Accept-Language"), ",")
 	if len(preferred) > maxLanguages {
 		return other
 	}
 	wanted, _, _ := xlanguage.ParseAcceptLanguage(preferred)
-	if len(wanted) == 0 {
+	_, i, sure := ownLanguages.Match(wanted...)
+	if sure == xlanguage.No {
 		return other
 	}
-	_, i, _ := ownLanguages.Match(wanted...)
 	return []evidence.Language{evidence.Spanish, evidence.English}[i]
 }
 
-// ownLanguages has Spanish for whoever reads neither.
 var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
 
 // robots says what is not for those that list pages: what answers programs, and what is of one person.

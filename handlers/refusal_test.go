@@ -180,7 +180,7 @@ func TestPages(t *testing.T) {
 	}
 	s.public("/errors/none").refuses(http.StatusNotFound, domain.NotFound)
 	for _, path := range []string{"/errors/version-conflict", "/limits"} {
-		for preferred, want := range map[string]string{"": "en", "en-GB": "en", "es-MX,en;q=0.5": "es", "fr, es;q=0.1": "es", "?": "en"} {
+		for preferred, want := range map[string]string{"": "en", "en-GB": "en", "es-MX,en;q=0.5": "es", "fr, es;q=0.1": "es", "?": "en", "*": "en", "de-DE, de;q=0.9": "en"} {
 			page := s.send(http.MethodGet, path, "", nil, "Accept-Language", preferred)
 			first := regexp.MustCompile(`<section class="card" lang="(..)">`).FindSubmatch(page.body)
 			if first == nil || string(first[1]) != want || !contains(page.body, `<html lang="`+want+`"`) || page.header.Get("Vary") != "Accept-Language" {
