@@ -7,11 +7,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 )
 
 // TestAwaitGivesUp: the wait is bounded, says once why, ends with the last error, and at once when nobody wants it any more.
@@ -43,6 +45,40 @@ func TestAwaitGivesUp(t *testing.T) {
 	})
 }
 
+// TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd: it lets clients in, and keeps their questions until it has a server.
+func TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
+			client := pgproto3.NewBackend(conn, conn)
+			_, _ = client.ReceiveStartupMessage()
+			client.Send(&pgproto3.AuthenticationOk{})
+			client.Send(&pgproto3.ParameterStatus{Name: "standard_conforming_strings", Value: "on"})
+			client.Send(&pgproto3.ParameterStatus{Name: "client_encoding", Value: "UTF8"})
+			client.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+			_ = client.Flush()
+		}
+	}()
+	url := "postgres://nobody@" + listener.Addr().String() + "/none?sslmode=disable"
+	var asking sync.WaitGroup
+	for name, ask := range map[string]func() error{
+		"for the coordinator": func() error { _, err := Coordinator(t.Context(), url, ""); return err },
+		"for the version":     func() error { _, err := Inspect(t.Context(), url); return err },
+	} {
+		asking.Go(func() {
+			if err := ask(); !mayCome(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	asking.Wait()
+}
+
 // TestLostConnectionsMayComeBack: one that was lost is begun again, and what a server or we ourselves refuse is not.
 func TestLostConnectionsMayComeBack(t *testing.T) {
 	for _, test := range []struct {
@@ -56,8 +92,8 @@ func TestLostConnectionsMayComeBack(t *testing.T) {
 		{io.ErrUnexpectedEOF, true},
 		{&net.OpError{Op: "read", Err: os.ErrClosed}, true},
 		{errUnsure, true},
+		{context.DeadlineExceeded, true},
 		{ErrSharedSessions, false},
-		{context.DeadlineExceeded, false},
 		{&pgconn.PgError{Code: "42501"}, false},
 		{&pgconn.PgError{Code: "55P03"}, false},
 	} {

@@ -40,8 +40,10 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 		return s, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	asking, cancel := context.WithTimeout(ctx, sessionPatience)
+	defer cancel()
 	var process uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_version_num')::integer / 10000").
+	if err := conn.QueryRow(asking, "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_version_num')::integer / 10000").
 		Scan(&process, &s.Version, &s.Major); err != nil {
 		return s, fmt.Errorf("ask the database for its version: %w", err)
 	}
@@ -58,8 +60,8 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 }
 
 const (
-	// sessionPatience is how long a pooler may take to give a second connection, and to end a session whose client has
-	// gone.
+	// sessionPatience is how long a pooler may take to give a connection, which it may promise before it has any, and to end
+	// a session whose client has gone.
 	sessionPatience = 10 * time.Second
 	// sessionLooks is how often connections may be lost while a pooler is examined.
 	sessionLooks = 3
@@ -160,7 +162,7 @@ func lookAtSessions(ctx context.Context, url string) error {
 	lost = cmp.Or(lost, own.owner())
 	switch {
 	case waited && lost == nil:
-		return fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size: %w", sessionPatience, err)
+		return fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size", sessionPatience)
 	case waited || lost != nil:
 		return cmp.Or(err, lost)
 	case seen.met:
@@ -202,6 +204,8 @@ func Coordinator(ctx context.Context, url, nodes string) (string, error) {
 		return "", err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
+	defer cancel()
 	const there = "SELECT to_regclass('pg_dist_local_group') IS NOT NULL AND to_regclass('pg_dist_node') IS NOT NULL"
 	var citus bool
 	if err := conn.QueryRow(ctx, there).Scan(&citus); err != nil || !citus {
