@@ -33,7 +33,7 @@ func about(c, d *history.Call) bool {
 // spoilLookUps are ways in which what became of an unknown write stays unknown, or is shown otherwise than it was.
 func spoilLookUps() (list []spoil) {
 	for write, read := range map[history.Operation]history.Operation{
-		history.Reserve: history.ReservationRead, history.Revoke: history.Record, history.KeyRotate: history.KeyRead, history.KeyRevoke: history.KeyRead, history.Grant: history.KeyRead,
+		history.Reserve: history.ReservationRead, history.Release: history.ReservationRead, history.Revoke: history.Record, history.KeyRotate: history.KeyRead, history.KeyRevoke: history.KeyRead, history.Grant: history.KeyRead,
 		history.Review: history.ArtifactRead, history.Approve: history.ArtifactRead, history.Certify: history.ArtifactRead, history.CertificateEnd: history.CertificateRead,
 	} {
 		list = append(list, spoil{"an unknown " + string(write) + " that nobody looked up", check.Resolved, func(s spoiled) bool {

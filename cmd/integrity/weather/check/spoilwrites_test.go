@@ -148,6 +148,9 @@ func spoilWrites() []spoil {
 		{"a reservation of a registered version", check.Log, func(s spoiled) bool {
 			return s.insert(s.index(ofType("integrity.registered")), func(e *history.LogEvent, data map[string]any) { e.Type = "integrity.reserved" })
 		}},
+		{"a second release", check.Version, func(s spoiled) bool {
+			return s.insert(s.index(ofType("integrity.released")), func(*history.LogEvent, map[string]any) {})
+		}},
 		{"a second revocation", check.Log, func(s spoiled) bool {
 			return s.insert(s.index(ofType("integrity.revoked")), func(*history.LogEvent, map[string]any) {})
 		}},

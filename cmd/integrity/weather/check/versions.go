@@ -139,8 +139,11 @@ func (v version) after(e *event) (version, string) {
 		}
 		v.revoked = true
 	default: // a reservation and its release
-		if v.registered {
+		switch {
+		case v.registered:
 			why = "the version is registered"
+		case e.Type == released && !v.reserved:
+			why = "no reservation is pending"
 		}
 		v.reserved = e.Type == reserved
 	}

@@ -41,11 +41,15 @@ func (s *simulation) lookUp(o *organization, c history.Call) (read history.Call,
 				refuse(c, 404, "RECORD_NOT_FOUND")
 			}
 		}
-	case history.Reserve:
+	case history.Reserve, history.Release:
 		read.Operation, read.Request = history.ReservationRead, r
 		return read, func(c *history.Call) {
-			if d := o.documents[c.Company+"/"+r.Source+"/"+r.Document]; d != nil && d.versions[r.Version] != nil {
-				if v := d.versions[r.Version]; v.reserved && !v.registered {
+			d, number := o.find(r.PublicID)
+			if d == nil {
+				d, number = o.documents[c.Company+"/"+r.Source+"/"+r.Document], r.Version
+			}
+			if d != nil && d.versions[number] != nil {
+				if v := d.versions[number]; v.reserved && !v.registered {
 					c.Answer.ReservationStatus, c.Answer.PublicID = "pending", v.publicID
 				}
 			}

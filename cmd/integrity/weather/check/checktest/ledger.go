@@ -289,6 +289,20 @@ func (l *ledger) reserve(o *organization, c *history.Call) {
 	c.Answer.PublicID, c.Answer.Sequence = v.publicID, o.sequence
 }
 
+func (l *ledger) release(o *organization, c *history.Call) {
+	d, number := o.find(c.Request.PublicID)
+	v := d.versions[number]
+	if v.registered {
+		refuse(c, 409, "INVALID_STATE")
+		return
+	}
+	c.Answer.PublicID, c.Answer.ReservationStatus, c.Answer.Replayed = v.publicID, "released", !v.reserved
+	if v.reserved {
+		l.put(o, c.RequestID, "integrity.released", d.company, v.publicID, map[string]any{"documentId": d.id, "version": number})
+		v.reserved = false
+	}
+}
+
 func (l *ledger) register(o *organization, c *history.Call) {
 	d := o.document(l, c)
 	r, v := c.Request, d.versions[c.Request.Version]

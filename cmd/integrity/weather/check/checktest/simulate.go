@@ -163,8 +163,13 @@ func (s *simulation) step() {
 			s.do(c, func(c *history.Call) { s.admitted(o, c, s.register) })
 		}
 	case 4:
+		act := s.reserve
 		c.Operation = history.Reserve
-		s.do(c, func(c *history.Call) { s.admitted(o, c, s.reserve) })
+		if d := o.documents[company+"/erp/"+c.Request.Document]; number == 4 && d != nil && d.versions[number] != nil && d.versions[number].publicID != "" {
+			act = s.release
+			c.Operation, c.Request = history.Release, history.Request{PublicID: d.versions[number].publicID}
+		}
+		s.do(c, func(c *history.Call) { s.admitted(o, c, act) })
 	case 5:
 		s.revokeSome(o, c)
 	case 6, 7, 8:
