@@ -108,13 +108,18 @@ func (g *growth) Begin() consumer.Query {
 	return consumer.Query{Query: beginTree, Args: []any{empty[:]}}
 }
 
-// readingHeads is how long the nodes may take to tell their heads: the transaction of the page has begun already.
-const readingHeads = 500 * time.Millisecond
+const (
+	// readingHeads is how long the nodes may take to tell their heads. A node that is away must leave time for what the others
+	// have told.
+	readingHeads = time.Second
+	// claimingHeads is the same where the transaction of the page has begun already.
+	claimingHeads = readingHeads / 2
+)
 
 // Claim implements consumer.Source. Without a key, or without news, the tree is left alone.
 func (g *growth) Claim(failures int) consumer.Query {
 	g.limit = max(1, g.batch>>min(failures, 30))
-	ctx, cancel := context.WithTimeout(context.Background(), readingHeads)
+	ctx, cancel := context.WithTimeout(context.Background(), claimingHeads)
 	defer cancel()
 	g.heads, _ = g.askHeads(ctx) // Handle asks again, and tells the error
 	return consumer.Query{Query: claimTree, Args: []any{g.heads.positions, g.signer() != nil}}
@@ -205,6 +210,8 @@ func (g *growth) load(ctx context.Context) error {
 
 // askHeads fails where no node tells any.
 func (g *growth) askHeads(ctx context.Context) (heads, error) {
+	ctx, cancel := context.WithTimeout(ctx, readingHeads)
+	defer cancel()
 	type head struct {
 		Shard    int32
 		Position int64
@@ -225,10 +232,7 @@ func (g *growth) askHeads(ctx context.Context) (heads, error) {
 func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte, runs []run, err error) {
 	read := g.heads
 	if read.positions == nil || read.behind(g.row.positions) { // another process has let the tree grow since
-		looking, cancel := context.WithTimeout(ctx, 2*readingHeads) // or nothing is left for the page where a node is away
-		read, err = g.askHeads(looking)
-		cancel()
-		if err != nil {
+		if read, err = g.askHeads(ctx); err != nil {
 			return nil, nil, nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
@@ -94,6 +95,11 @@ func TestTreeGrowsWithoutANode(t *testing.T) {
 	}
 	proxy.Set(pgtest.Weather{Hole: true})
 	grown("a hole")
+	looking, stop := context.WithTimeout(ctx, 5*time.Second) // as a consumer looks
+	defer stop()
+	if found, err := k.growth.look(looking); err != nil || len(found) != 1 {
+		t.Errorf("a look into a hole: %v %v", found, err)
+	}
 	register("cut")
 	proxy.Set(pgtest.Weather{Away: true})
 	proxy.Cut()
