@@ -116,6 +116,12 @@ func (s *server) revive() {
 			return
 		}
 		s.w.note("%v", err)
+		if attempt%5 == 4 && s.name == serverLate {
+			// It may have replayed what a failover has lost, of which no commit was acknowledged: then it is copied anew.
+			if err := s.copyFrom(s.w.primary.Load()); err != nil {
+				s.w.note("%v", err)
+			}
+		}
 		if attempt == 20 {
 			s.w.t.Errorf("%s cannot be started: %v", s.name, err)
 			return
