@@ -184,11 +184,11 @@ func (a *app) revokeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		withdrawn, err := service.Revoke(c.Context(), at.publicID, *reason)
+		revoked, err := service.Revoke(c.Context(), at.publicID, *reason)
 		if err != nil {
 			return written(err)
 		}
-		return a.Print(flags.JSON, withdrawn, recordText(withdrawn.Record, false))
+		return a.Print(flags.JSON, revoked, recordText(revoked.Record, false))
 	}
 	return c
 }
