@@ -93,7 +93,7 @@ def check_signature(header: str, body: bytes, secrets: Sequence[str], now: float
 def parse_event(body: bytes) -> dict[str, Any]:
     """Reads a body whose signature has been checked. Raises BadEvent.
 
-    Members that it does not know are left alone: the protocol may grow.
+    Members that it does not know are left alone; the service sends none.
     """
     try:
         event = json.loads(body)
