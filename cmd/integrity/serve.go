@@ -169,8 +169,8 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	defer stopWaiting()
 	handler, err := s.wire(ctx, serving.Done())
 	defer s.closePools()
-	if errors.Is(err, context.Canceled) {
-		s.log.Info("told to stop before it was ready")
+	if err != nil && ctx.Err() != nil {
+		s.log.Info("told to stop before it was ready", "error", err)
 		return nil
 	}
 	if err != nil {
