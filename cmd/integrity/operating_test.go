@@ -73,7 +73,7 @@ func TestOperatingIsGenerated(t *testing.T) {
 
 // TestDocumentsAreNarrow keeps README and OPERATING readable in a terminal, and README short.
 func TestDocumentsAreNarrow(t *testing.T) {
-	for file, most := range map[string]int{"../../README.md": 250, "OPERATING.md": 1130} {
+	for file, most := range map[string]int{"../../README.md": 250, "OPERATING.md": 1220} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
