@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -676,5 +677,21 @@ func (p *past) signInLink() {
 	p.do(link)
 	if r := p.audit(); r.Count != 0 {
 		p.t.Fatal("before the forgery:", r.Findings)
+	}
+}
+
+// TestFindingsAreShort: a finding holds the beginning of what a hostile history says, not all of it.
+func TestFindingsAreShort(t *testing.T) {
+	p := newPast(t)
+	p.register("d", 1)
+	last := &p.events[len(p.events)-1]
+	last.Actor = strings.Repeat("€", 1<<20)
+	for _, f := range p.audit().Findings {
+		if len(f.Expected)+len(f.Found) > 3000 || !utf8.ValidString(f.Found) {
+			t.Errorf("%s: %d bytes", f.Check, len(f.Expected)+len(f.Found))
+		}
+	}
+	if !slices.ContainsFunc(p.audit().Findings, func(f audit.Finding) bool { return f.Check == audit.CheckActor && strings.HasSuffix(f.Found, "€…") }) {
+		t.Error("the actor is not found")
 	}
 }

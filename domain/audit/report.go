@@ -265,10 +265,23 @@ type findings struct {
 func (f *findings) add(more ...Finding) {
 	f.count += int64(len(more))
 	f.damaged = f.damaged || slices.ContainsFunc(more, Finding.damages)
-	f.all = append(f.all, more...)
+	for _, one := range more {
+		one.Expected, one.Found = shortened(one.Expected), shortened(one.Found)
+		f.all = append(f.all, one)
+	}
 	if len(f.all) > 2*most {
 		f.trim()
 	}
+}
+
+// shortened is the beginning of a text that came with an event: a finding is kept to the end, and what a hostile bundle
+// says in an actor or a subject must not be.
+func shortened(text string) string {
+	const enough = 1000
+	if len(text) <= enough {
+		return text
+	}
+	return strings.ToValidUTF8(text[:enough], "") + "…"
 }
 
 // trim puts the findings in the order of sequences; those of one event stay as they were.

@@ -250,11 +250,14 @@ func line(e *audit.Event, texts bool) ([]byte, error) {
 func readLine(text []byte, organization domain.OrganizationID, sequence int64) audit.Event {
 	e := audit.Event{Event: domain.Event{Organization: organization, Shard: organization.Shard()}}
 	var l Line
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&l)
-	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = errors.New("more than one value")
+	err := checkLine(text)
+	if err == nil {
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.DisallowUnknownFields()
+		err = decoder.Decode(&l)
+		if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+			err = errors.New("more than one value")
+		}
 	}
 	if err == nil {
 		err = l.event(&e)

@@ -4,14 +4,18 @@ import (
 	"archive/zip"
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
 )
 
 // TestLineWithMore: of a line that holds anything else nothing is taken, so that the history's digest differs too.
@@ -110,5 +114,69 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%s: %q, %v, %v, %+v", name, keys, wrong, err, b.Manifest)
 		}
 		b.Close()
+	}
+}
+
+// reads is the memory that a reader and the audit allocate for one line, and what the audit finds.
+func reads(t *testing.T, text []byte) (allocated uint64, found []audit.Finding) {
+	t.Helper()
+	checker, err := audit.New(audit.Config{Parts: discarded{}, Trusted: &evidence.TrustedKeys{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err = checker.Add([]audit.Event{readLine(text, domain.OrganizationID{1}, 1)})
+	runtime.ReadMemStats(&after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := checker.Finish(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after.TotalAlloc - before.TotalAlloc, report.Findings
+}
+
+// discarded keeps nothing that is set aside.
+type discarded struct{}
+
+func (discarded) Append(int, []byte) error { return nil }
+func (discarded) Open(int) io.Reader       { return strings.NewReader("") }
+
+// TestLineOfManyValues: a line takes a bounded amount of memory, whatever is in it. The audit says what is
+// wrong with it.
+func TestLineOfManyValues(t *testing.T) {
+	const most = 600 << 20
+	hostile := func(typ domain.EventType, data string) []byte {
+		e := audit.Event{Event: domain.Event{Organization: domain.OrganizationID{1}, Sequence: 1, V: 1, Type: typ, OccurredAt: time.Unix(0, 0), Data: []byte(data)}}
+		e.ID[15] = 1
+		e.Hash = domain.LeafHash(e.Leaf())
+		text, err := line(&e, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	repeated := func(unit string, bytes int) string {
+		return strings.TrimSuffix(strings.Repeat(unit+",", bytes/(len(unit)+1)), ",")
+	}
+	for name, c := range map[string]struct {
+		text  []byte
+		found string
+	}{
+		"64 MB of short values":     {[]byte(`{"detectors":[` + repeated("{}", 64<<20) + "]}\n"), "it has more than 8388608 bytes"},
+		"8 MB of short values":      {hostile(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 8000000)+`]}`), "it has more than 250000 values"},
+		"as many as may be":         {hostile(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 370000)+`]}`), "other bytes"},
+		"2 MB of names":             {hostile(domain.AnalysisCompleted, `{"limitations":[`+repeated(`"`+strings.Repeat("\\u0000", 5)+`"`, 2000000)+`]}`), "other bytes"},
+		"a member that is not read": {hostile(domain.AnalysisCompleted, `{"x":[`+repeated("[[]]", 8000000)+`]}`), "it has more than 250000 values"},
+	} {
+		allocated, found := reads(t, c.text)
+		if allocated > most {
+			t.Errorf("%s: %d MB", name, allocated>>20)
+		}
+		if !slices.ContainsFunc(found, func(f audit.Finding) bool { return strings.Contains(f.Found, c.found) }) {
+			t.Errorf("%s: %v", name, found)
+		}
 	}
 }

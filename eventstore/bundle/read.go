@@ -3,6 +3,7 @@ package bundle
 import (
 	"archive/zip"
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -185,8 +186,27 @@ type segmentReader struct {
 	read int64
 }
 
-// maxLine is longer than any event: its data is bounded by what a request may hold.
-const maxLine = 64 << 20
+// Bounds of one line, beyond anything that a ledger writes. Decoding takes much more memory than the text: a hundred bytes
+// and more for each value in it, however short, so values are bounded beside bytes.
+const (
+	maxLine       = 8 << 20
+	maxLineValues = 250_000
+)
+
+// checkLine refuses a line that is beyond these bounds. Commas and opening brackets in strings count as values do.
+func checkLine(text []byte) error {
+	if len(text) > maxLine {
+		return fmt.Errorf("it has more than %d bytes", maxLine)
+	}
+	values := 0
+	for _, separator := range []string{",", "[", "{"} {
+		values += bytes.Count(text, []byte(separator))
+	}
+	if values > maxLineValues {
+		return fmt.Errorf("it has more than %d values", maxLineValues)
+	}
+	return nil
+}
 
 func (b *Bundle) open(s Segment) (*segmentReader, error) {
 	f, err := b.openRegular(s.File.File)
@@ -240,20 +260,20 @@ func (r *segmentReader) lines() (lines [][]byte, err error) {
 		if line, err = r.line(); len(line) > 0 {
 			lines, size = append(lines, line), size+len(line)
 		}
-		r.read += int64(len(line))
 	}
 	return lines, err
 }
 
+// line reads a line. Of one that is longer than maxLine it keeps little more than that, which checkLine refuses.
 func (r *segmentReader) line() (line []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
+		r.read += int64(len(part))
+		if len(line) <= maxLine {
+			line = append(line, part...)
+		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err
-		}
-		if len(line) > maxLine {
-			return nil, fmt.Errorf("a line of more than %d bytes", maxLine)
 		}
 	}
 }
@@ -295,8 +315,12 @@ func (f *former) Next() (hash [sha256.Size]byte, err error) {
 			var l struct {
 				Hash string `json:"hash"`
 			}
-			if err := json.Unmarshal(line, &l); err != nil {
-				return hash, fmt.Errorf("%s: %w", f.r.File.File, err)
+			err := checkLine(line)
+			if err == nil {
+				err = json.Unmarshal(line, &l)
+			}
+			if err != nil {
+				return hash, fmt.Errorf("%s: a line that cannot be read: %w", f.r.File.File, err)
 			}
 			raw, err := hex.DecodeString(l.Hash)
 			if err != nil || len(raw) != len(hash) {

@@ -188,6 +188,7 @@ func TestForgedBundle(t *testing.T) {
 		"lines ended otherwise":           {change: once("\n", "\r\n"), want: audit.Finding{Check: audit.CheckReadable, Sequence: 1}},
 		"no line feed at the end":         {change: strings.TrimSpace, want: audit.Finding{Check: audit.CheckReadable, Sequence: v.audit().Organizations[0].Events}},
 		"a text that no event names":      {change: once(`"texts":[]`, `"texts":[{"id":"txt_01m7zy9mv5eprs3q8pymvbekjf","salt":"AAAA","body":"forged"}]`), want: audit.Finding{Check: audit.CheckText}},
+		"a line of 9 MB":                  {change: once(`{"sequence":9,`, `{"x":"`+strings.Repeat("x", 9<<20)+`","sequence":9,`), want: audit.Finding{Check: audit.CheckReadable, Sequence: 9}},
 		"events beside those of manifest": {spoil: func(dir string) { integritytest.Write(t, filepath.Join(dir, "events", "x.ndjson"), "{}\n") }, want: audit.Finding{Check: audit.CheckFile}},
 		"a link": {spoil: func(dir string) {
 			if err := errors.Join(os.Remove(filepath.Join(dir, events)), os.Symlink(filepath.Join(whole, events), filepath.Join(dir, events))); err != nil {
