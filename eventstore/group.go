@@ -47,8 +47,8 @@ const loadTimeout = 12 * time.Second
 //
 // What a crash leaves: before COMMIT reaches the server, nothing; after it, the whole group. When it cannot be told
 // which, no caller is answered with success and nothing is repeated.
-func (l *Ledger) commit(held *connection, shard domain.Shard, items []item) {
-	start := l.Clock.Now()
+func (l *Ledger) commit(held *connection, q *queue, items []item) {
+	start, shard := l.Clock.Now(), held.shard
 	ctx, span := l.startSpan(shard, items)
 	report := GroupReport{Shard: shard, Commands: len(items), Outcome: GroupFailed}
 	defer func() {
@@ -102,16 +102,46 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item) {
 	case errors.Is(err, errPoison) && len(items) > 1:
 		report.Outcome = GroupSplit
 		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
-		half := len(items) / 2
-		l.commit(held, shard, items[:half])
-		l.commit(held, shard, items[half:])
+		l.split(held, q, items)
 	case errors.Is(err, errPoison):
-		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.CommandOrigin().RequestID, "error", cluster.Loggable(err))
+		report.Outcome = GroupPoisoned
+		by := items[0].command.CommandOrigin()
+		q.isolate(by.Organization)
+		l.Log.Error("command cannot be written", "shard", shard, "organization", by.Organization, "requestId", by.RequestID,
+			"error", cluster.Loggable(err))
 		answerAll(items, g, errInternal)
 	default:
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
 		answerAll(items, g, domain.Unavailable("The database did not take the change; send the request again."))
 	}
+}
+
+// split halves a group with poison between organizations until the organization that sent it is found. The commands of
+// that organization go back to the queue, to be committed one by one. So a shared group is split a few times only,
+// however much of it is poison.
+func (l *Ledger) split(held *connection, q *queue, items []item) {
+	if n := boundary(items); n > 0 {
+		l.commit(held, q, items[:n])
+		l.commit(held, q, items[n:])
+		return
+	}
+	q.isolate(items[0].command.CommandOrigin().Organization, items...)
+}
+
+// boundary is where, nearest to its middle, a group passes from one organization to the next; 0 if it has one only.
+func boundary(items []item) int {
+	differ := func(i int) bool {
+		return items[i-1].command.CommandOrigin().Organization != items[i].command.CommandOrigin().Organization
+	}
+	for low, high := len(items)/2, len(items)/2; low > 0 || high < len(items); low, high = low-1, high+1 {
+		if low > 0 && differ(low) {
+			return low
+		}
+		if high < len(items) && high > 0 && differ(high) {
+			return high
+		}
+	}
+	return 0
 }
 
 // connection is what a shard's worker holds of the pool: one connection, or none while the database cannot be reached.
@@ -188,7 +218,7 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	b := &pgx.Batch{}
 	l.count(b, g)
 	if err := l.lock(ctx, conn, g, b, func() { l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state) }); err != nil {
-		return err
+		return poisoned(err)
 	}
 	return g.date()
 }
@@ -390,10 +420,8 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 		return errors.New("the server rolled the group back")
 	case err == nil:
 		return fmt.Errorf("%w: answer %q, or a warning of the server", cluster.ErrUnknown, tag)
-	case refused && !written && poisonous(pgErr):
-		return fmt.Errorf("%w: %w", errPoison, err)
 	case refused && !written:
-		return fmt.Errorf("write a group: %w", err)
+		return poisoned(fmt.Errorf("write a group: %w", err))
 	case refused && pgErr.SeverityUnlocalized == "ERROR":
 		return fmt.Errorf("commit a group: %w", err)
 	default:
@@ -401,10 +429,14 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	}
 }
 
-// poisonous errors lie in the data of a command: 22 data exception, 23 integrity constraint, 54 program limit.
-func poisonous(err *pgconn.PgError) bool {
-	class := err.Code[:min(2, len(err.Code))]
-	return class == "22" || class == "23" || class == "54"
+// poisoned marks the errors of PostgreSQL that lie in the data of a command: class 22 is data exception, 23 integrity
+// constraint violation, 54 program limit exceeded.
+func poisoned(err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && slices.Contains([]string{"22", "23", "54"}, pgErr.Code[:min(2, len(pgErr.Code))]) {
+		return fmt.Errorf("%w: %w", errPoison, err)
+	}
+	return err
 }
 
 // retryable errors left nothing behind, and another try may succeed: serialization failure, deadlock, a lock given up

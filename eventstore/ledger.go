@@ -183,6 +183,7 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	q := l.shards[shard]
 	if q == nil {
 		q = newQueue(l.QueueCapacity)
+		q.now = l.Clock.Monotonic
 		l.shards[shard] = q
 		l.workers.Go(func() { l.work(shard, q) })
 	}
@@ -205,7 +206,7 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 				l.Observe(GroupReport{Shard: shard, Commands: len(group), Outcome: GroupFailed})
 			}
 		case len(group) > 0:
-			l.commit(&held, shard, group)
+			l.commit(&held, q, group)
 		}
 		held.release()
 	}
@@ -241,13 +242,14 @@ var (
 // GroupOutcome is how a transaction of commands ended.
 type GroupOutcome string
 
-// Outcomes of groups. One that was split is followed by its halves.
+// Outcomes of groups. One that was split is followed by groups of the same commands.
 const (
 	GroupCommitted GroupOutcome = "committed"
-	GroupFailed    GroupOutcome = "failed"  // nothing was committed
-	GroupUnknown   GroupOutcome = "unknown" // no caller was answered with success
-	GroupSplit     GroupOutcome = "split"
-	GroupClocks    GroupOutcome = "clocks" // refused because clocks disagree; nothing was committed
+	GroupFailed    GroupOutcome = "failed"   // nothing was committed
+	GroupUnknown   GroupOutcome = "unknown"  // no caller was answered with success
+	GroupSplit     GroupOutcome = "split"    // one of its commands is poison
+	GroupPoisoned  GroupOutcome = "poisoned" // its only command is poison: PostgreSQL refused the command's data
+	GroupClocks    GroupOutcome = "clocks"   // refused because clocks disagree; nothing was committed
 )
 
 // GroupReport is what became of a group. Nothing in it may be changed.
@@ -307,7 +309,7 @@ func endSpan(span trace.Span, r GroupReport) {
 	}
 	span.SetAttributes(attribute.String("integrity.outcome", string(r.Outcome)),
 		attribute.Int("integrity.refused", len(r.Refused)), attribute.Int("integrity.events", len(r.Events)))
-	if r.Outcome == GroupFailed || r.Outcome == GroupClocks || r.Outcome == GroupUnknown {
+	if r.Outcome == GroupFailed || r.Outcome == GroupClocks || r.Outcome == GroupUnknown || r.Outcome == GroupPoisoned {
 		span.SetStatus(codes.Error, string(r.Outcome))
 	}
 	span.End()

@@ -3,6 +3,7 @@ package eventstore
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -49,7 +50,7 @@ func (it item) answer(a Answer) {
 // waits, and one for each that is admitted and yet to come. One organization may hold a quarter of them, and no more
 // than it leaves free, so that whatever it and others hold, a further organization gets in; groups are filled round
 // robin by organization, so that a busy organization does not delay the others, and in arrival order within an
-// organization.
+// organization. An organization that has sent poison is committed alone: see isolate.
 type queue struct {
 	mu       sync.Mutex
 	arrived  *sync.Cond
@@ -64,6 +65,10 @@ type queue struct {
 
 	last   domain.OrganizationID // the first of the group before
 	shared int                   // groups to come in which one organization may have a part only
+
+	now      func() time.Duration                    // the monotonic clock
+	isolated map[domain.OrganizationID]time.Duration // until when an organization is committed alone
+	alone    bool                                    // the group before was a single command of such an organization
 }
 
 // For sharedGroups groups after one that shows more than one organization at work, an organization has at most one
@@ -73,8 +78,14 @@ const (
 	sharedGroups = 512
 )
 
+// isolation is for how long an organization is committed alone after its last poison.
+const isolation = time.Minute
+
 func newQueue(capacity int) *queue {
-	q := &queue{waiting: map[domain.OrganizationID][]item{}, held: map[domain.OrganizationID]int{}, capacity: capacity}
+	q := &queue{
+		waiting: map[domain.OrganizationID][]item{}, held: map[domain.OrganizationID]int{}, capacity: capacity,
+		isolated: map[domain.OrganizationID]time.Duration{},
+	}
 	q.arrived = sync.NewCond(&q.mu)
 	return q
 }
@@ -159,16 +170,80 @@ func (q *queue) wait() bool {
 	return true
 }
 
+// isolate makes an organization commit alone from now on: its commands go into groups of one, and every second group is
+// for the other organizations as long as these have commands. So poison costs the others one short transaction between
+// two groups, however many organizations send it. The commands in back were taken and have no answer: they come first
+// again.
+func (q *queue) isolate(organization domain.OrganizationID, back ...item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	maps.DeleteFunc(q.isolated, func(_ domain.OrganizationID, until time.Duration) bool { return now >= until })
+	q.isolated[organization] = now + isolation
+	if len(back) == 0 {
+		return
+	}
+	mine := q.waiting[organization]
+	if len(mine) == 0 {
+		q.turns = append(q.turns, organization)
+	}
+	q.waiting[organization] = slices.Concat(back, mine)
+	q.size += len(back)
+	q.taken += len(back)
+	q.held[organization] += len(back)
+}
+
+// parted are the organizations in turns that share groups, with how many commands they have, and those that are
+// committed alone.
+func (q *queue) parted() (sharing []domain.OrganizationID, commands int, alone []domain.OrganizationID) {
+	if len(q.isolated) == 0 {
+		return q.turns, q.size, nil
+	}
+	now := q.now()
+	for _, organization := range q.turns {
+		if until, found := q.isolated[organization]; found && now < until {
+			alone = append(alone, organization)
+		} else {
+			sharing = append(sharing, organization)
+			commands += len(q.waiting[organization])
+		}
+	}
+	return sharing, commands, alone
+}
+
+// remove moves the first commands of an organization from the queue to a group.
+func (q *queue) remove(organization domain.OrganizationID, n int, group []item) []item {
+	mine := q.waiting[organization]
+	group = append(group, mine[:n]...)
+	clear(mine[:n])
+	if q.waiting[organization] = mine[n:]; n == len(mine) {
+		delete(q.waiting, organization)
+	}
+	q.size -= n
+	q.free(organization, n)
+	return group
+}
+
 // take removes up to weight commands, in fair shares: one of each organization in turn, until the group is full or each
 // has its part. The group has them by organization, and in arrival order within one, because that is the order of its
-// rows on disk: a page of an organization's feed then reads few of them.
+// rows on disk: a page of an organization's feed then reads few of them. Poison is also found sooner by organization.
 func (q *queue) take(weight int) []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.size == 0 {
 		return nil
 	}
-	if len(q.turns) > 1 || !q.last.IsZero() && q.turns[0] != q.last {
+	sharing, commands, alone := q.parted()
+	if q.alone = len(alone) > 0 && (len(sharing) == 0 || !q.alone); q.alone {
+		organization := alone[0]
+		group := q.remove(organization, 1, nil)
+		q.turns = slices.Concat(sharing, alone[1:])
+		if len(q.waiting[organization]) > 0 {
+			q.turns = append(q.turns, organization)
+		}
+		return group
+	}
+	if len(sharing) > 1 || !q.last.IsZero() && sharing[0] != q.last {
 		q.shared = sharedGroups
 	}
 	part := weight
@@ -176,17 +251,17 @@ func (q *queue) take(weight int) []item {
 		q.shared--
 		part = max(1, weight/sharedPart)
 	}
-	q.last = q.turns[0]
+	q.last = sharing[0]
 	type portion struct {
 		organization domain.OrganizationID
 		taken        int
 	}
-	portions := make([]portion, len(q.turns))
-	for i, organization := range q.turns {
+	portions := make([]portion, len(sharing))
+	for i, organization := range sharing {
 		portions[i].organization = organization
 	}
 	total, next := 0, 0 // next: whose turn comes after the group
-	for round := 0; round < part && total < min(weight, q.size); round++ {
+	for round := 0; round < part && total < min(weight, commands); round++ {
 		for i := range portions {
 			if p := &portions[i]; p.taken < len(q.waiting[p.organization]) && total < weight {
 				p.taken++
@@ -195,7 +270,7 @@ func (q *queue) take(weight int) []item {
 			}
 		}
 	}
-	q.turns = q.turns[:0]
+	q.turns = append(q.turns[:0], alone...)
 	for _, p := range slices.Concat(portions[next:], portions[:next]) {
 		if p.taken < len(q.waiting[p.organization]) {
 			q.turns = append(q.turns, p.organization)
@@ -204,17 +279,9 @@ func (q *queue) take(weight int) []item {
 	slices.SortFunc(portions, func(a, b portion) int { return bytes.Compare(a.organization[:], b.organization[:]) })
 	group := make([]item, 0, total)
 	for _, p := range portions {
-		if p.taken == 0 {
-			continue
+		if p.taken > 0 {
+			group = q.remove(p.organization, p.taken, group)
 		}
-		mine := q.waiting[p.organization]
-		group = append(group, mine[:p.taken]...)
-		clear(mine[:p.taken])
-		if q.waiting[p.organization] = mine[p.taken:]; p.taken == len(mine) {
-			delete(q.waiting, p.organization)
-		}
-		q.size -= p.taken
-		q.free(p.organization, p.taken)
 	}
 	return group
 }

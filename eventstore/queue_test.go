@@ -242,3 +242,73 @@ func TestQuietOrganizationWaitsForAShortGroup(t *testing.T) {
 		t.Errorf("eight organizations have a group of %d", n)
 	}
 }
+
+// TestIsolatedOrganizationsShareEverySecondGroup: however many organizations are committed alone, every second group is
+// for the others, and each isolated organization has its turn, in arrival order, for a minute after its last poison.
+func TestIsolatedOrganizationsShareEverySecondGroup(t *testing.T) {
+	q, now := newQueue(4000), time.Duration(0)
+	q.now = func() time.Duration { return now }
+	for organization := byte(1); organization <= 6; organization++ {
+		for i := range 3 {
+			if err := put(q, organization, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	back := q.take(3 * sharedPart)
+	if len(back) != 18 {
+		t.Fatalf("a group of %d", len(back))
+	}
+	for organization := byte(1); organization <= 6; organization++ { // as if all their commands were given back
+		q.isolate(organizationOf(organization), back[3*(organization-1):3*organization]...)
+	}
+	now += isolation / 2
+	q.isolate(organizationOf(2)) // once more
+	now += isolation/2 - 1
+	for i := range 40 {
+		if err := put(q, 9, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups := func(n int) string {
+		var list []string
+		for range n {
+			group := q.take(8)
+			if len(group) == 0 {
+				break
+			}
+			it := group[0]
+			list = append(list, fmt.Sprintf("%d:%d×%d", it.command.CommandOrigin().Organization[0], it.index, len(group)))
+		}
+		return strings.Join(list, " ")
+	}
+	want := "1:0×1 9:0×1 2:0×1 9:1×1 3:0×1 9:2×1 4:0×1 9:3×1 5:0×1 9:4×1 6:0×1 9:5×1 1:1×1"
+	if got := groups(13); got != want {
+		t.Errorf("groups %s, want %s", got, want)
+	}
+	if err := put(q, 3, 3); err != nil { // in its order
+		t.Fatal(err)
+	}
+	now++
+	sharing, commands, alone := q.parted()
+	if len(sharing) != 6 || len(alone) != 1 || alone[0] != organizationOf(2) || commands != q.size-2 {
+		t.Errorf("after a minute %d organizations share groups (%d commands) and %v are alone", len(sharing), commands, alone)
+	}
+	now += isolation / 2
+	for order := map[byte]int{}; q.size > 0; {
+		for _, it := range q.take(10_000) {
+			o := it.command.CommandOrigin().Organization[0]
+			if it.index < order[o] {
+				t.Errorf("organization %d: command %d comes after %d", o, it.index, order[o])
+			}
+			order[o] = it.index
+		}
+	}
+	if q.taken != 0 || len(q.turns) != 0 || len(q.waiting) != 0 || len(q.held) != 0 {
+		t.Errorf("an emptied queue holds %d places, %d turns", q.taken, len(q.turns))
+	}
+	q.isolate(organizationOf(7))
+	if len(q.isolated) != 1 {
+		t.Errorf("%d organizations are remembered after their minute", len(q.isolated)-1)
+	}
+}

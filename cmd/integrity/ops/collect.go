@@ -56,7 +56,7 @@ func (m *Metrics) Watch(s Service) {
 	m.registry.MustRegister(&collector{Service: s})
 	// From zero on, so that the first of them is a rise.
 	for shard := range s.Shards {
-		for _, outcome := range []eventstore.GroupOutcome{eventstore.GroupCommitted, eventstore.GroupFailed, eventstore.GroupUnknown, eventstore.GroupSplit, eventstore.GroupClocks} {
+		for _, outcome := range []eventstore.GroupOutcome{eventstore.GroupCommitted, eventstore.GroupFailed, eventstore.GroupUnknown, eventstore.GroupSplit, eventstore.GroupPoisoned, eventstore.GroupClocks} {
 			m.groups.WithLabelValues(strconv.Itoa(shard), string(outcome))
 		}
 	}
