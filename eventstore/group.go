@@ -172,12 +172,19 @@ func (c *connection) release() {
 	}
 }
 
+func newGroup(held *connection, items []item, plans domain.Plans) *group {
+	return &group{
+		shard: held.shard, piece: held.piece, after: Commit{Shard: held.shard}, items: items, answers: make([]Answer, len(items)),
+		state: domain.NewState(plans),
+	}
+}
+
 // attempt is one transaction. It leaves the connection outside of one, or closed.
 func (l *Ledger) attempt(ctx context.Context, held *connection, items []item) (*group, error) {
-	conn, shard := held.conn.Conn(), held.shard
+	conn := held.conn.Conn()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	g := &group{shard: shard, piece: held.piece, after: Commit{Shard: shard}, items: items, answers: make([]Answer, len(items)), state: domain.NewState(l.Plans)}
+	g := newGroup(held, items, l.Plans)
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
 	defer cancelLoading()
 	err := l.load(loading, conn, g)
@@ -394,17 +401,9 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	b := &pgx.Batch{}
 	written, tag := false, "" // all rows were taken; the answer to COMMIT
 	if len(g.events) > 0 {
-		appendEvents(b, g.shard, g.events)
-		if err := l.Apply(b, g.shard, g.events); err != nil {
+		if err := l.queueWrites(b, g, func() { written = true }); err != nil {
 			return fmt.Errorf("%w: %w", errPoison, err)
 		}
-		if l.Enqueue != nil {
-			l.Enqueue(b, g.shard, g.events, g.state, &g.after.Queued)
-		}
-		b.Queue(moveHead, g.shard, g.position+int64(len(g.events)), g.now).Exec(func(pgconn.CommandTag) error {
-			written = true
-			return nil
-		})
 	}
 	b.Queue("COMMIT").Exec(func(t pgconn.CommandTag) error {
 		tag = t.String()
@@ -427,6 +426,25 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	default:
 		return fmt.Errorf("%w: %w", cluster.ErrUnknown, err)
 	}
+}
+
+// queueWrites queues what a group writes, the move of the head last. written is called when all rows were taken; it may
+// be nil.
+func (l *Ledger) queueWrites(b *pgx.Batch, g *group, written func()) error {
+	appendEvents(b, g.shard, g.events)
+	if err := l.Apply(b, g.shard, g.events); err != nil {
+		return err
+	}
+	if l.Enqueue != nil {
+		l.Enqueue(b, g.shard, g.events, g.state, &g.after.Queued)
+	}
+	b.Queue(moveHead, g.shard, g.position+int64(len(g.events)), g.now).Exec(func(pgconn.CommandTag) error {
+		if written != nil {
+			written()
+		}
+		return nil
+	})
+	return nil
 }
 
 // poisoned marks the errors of PostgreSQL that lie in the data of a command: class 22 is data exception, 23 integrity

@@ -252,6 +252,11 @@ const (
 	GroupClocks    GroupOutcome = "clocks"   // refused because clocks disagree; nothing was committed
 )
 
+// GroupOutcomes lists all outcomes.
+func GroupOutcomes() []GroupOutcome {
+	return []GroupOutcome{GroupCommitted, GroupFailed, GroupUnknown, GroupSplit, GroupPoisoned, GroupClocks}
+}
+
 // GroupReport is what became of a group. Nothing in it may be changed.
 type GroupReport struct {
 	Shard    domain.Shard

@@ -135,7 +135,7 @@ func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage
 		return mcp.Result{}, err
 	}
 	if failed {
-		data = wire.Refused{Error: s.itemError(err)}
+		data = wire.Refused{Error: s.itemError(ctx.Value(callKey{}).(*call), err)}
 	} else if resp, whole := data.(response); whole {
 		data = resp.data
 	}
@@ -163,8 +163,9 @@ func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage)
 
 // toolFault logs a fault of the service, and returns what the caller may know of it.
 func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
-	body := s.itemError(err)
-	attributes := append([]slog.Attr{slog.String("requestId", ctx.Value(callKey{}).(*call).requestID)}, faultAttributes(err)...)
+	c := ctx.Value(callKey{}).(*call)
+	body := s.itemError(c, err)
+	attributes := append([]slog.Attr{slog.String("requestId", c.requestID)}, faultAttributes(err)...)
 	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
 	return mcp.Internal(body.Detail, wire.Refused{Error: body})
 }

@@ -48,6 +48,8 @@ type call struct {
 	session    *query.Session // of the console; nil elsewhere
 	cutOff     bool           // the answer ends before its end
 	meter      strictjson.Meter
+	// failedItems counts failures that the answer holds beside its own status: items of a batch, calls of MCP tools.
+	failedItems map[domain.Code]int
 }
 
 type callKey struct{}
@@ -118,7 +120,10 @@ func (s *server) serve(rt route) http.Handler {
 		if c.written != nil {
 			c.written()
 		}
-		o := Observation{Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, Duration: s.Now().Sub(c.start), Steps: c.meter.Steps()}
+		o := Observation{
+			Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, FailedItems: c.failedItems,
+			Duration: s.Now().Sub(c.start), Steps: c.meter.Steps(),
+		}
 		s.logRequest(ctx, c, o, written, err)
 		endSpan(span, o)
 		if s.Observe != nil {
@@ -363,6 +368,9 @@ func (s *server) logRequest(ctx context.Context, c *call, o Observation, written
 	if c.client != "" {
 		record.AddAttrs(slog.String("client", c.client))
 	}
+	if o.FailedItems != nil {
+		record.AddAttrs(slog.Any("failedItems", o.FailedItems))
+	}
 	if s.Tracer != nil {
 		if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
 			record.AddAttrs(slog.String("traceId", span.TraceID().String()))
@@ -391,12 +399,14 @@ func pathID[ID any](r *http.Request, name string, parse func(string) (ID, error)
 
 // Observation is what is measured of a request. None of it is the caller's own text.
 type Observation struct {
-	Route    string // template; "unknown" where nothing answers
-	Method   string // "other" where the route does not have it
-	Status   int
-	Code     domain.Code // of a failure
-	Duration time.Duration
-	Steps    int64 // of reading what the request carried: strictjson.Meter
+	Route  string // template; "unknown" where nothing answers
+	Method string // "other" where the route does not have it
+	Status int
+	Code   domain.Code // of a failure
+	// FailedItems counts failures within the answer, whatever its status: items of a batch, calls of MCP tools.
+	FailedItems map[domain.Code]int
+	Duration    time.Duration
+	Steps       int64 // of reading what the request carried: strictjson.Meter
 }
 
 // method names the request's method.

@@ -376,7 +376,7 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 		if refusal(err) == nil {
 			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", c.requestID, "item", i, "error", err)
 		}
-		explained := s.itemError(err)
+		explained := s.itemError(c, err)
 		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
 	}
 	return wire.Batch{Results: results}, nil

@@ -113,8 +113,12 @@ func (s *server) explain(err error) (*domain.Error, web.Code, *wire.Failure) {
 }
 
 // itemError is explain for what has no headers of its own.
-func (s *server) itemError(err error) *wire.Failure {
+func (s *server) itemError(c *call, err error) *wire.Failure {
 	refused, code, body := s.explain(err)
+	if c.failedItems == nil {
+		c.failedItems = map[domain.Code]int{}
+	}
+	c.failedItems[body.Code]++
 	body.RetryAfter = retryAfter(refused, code)
 	return body
 }

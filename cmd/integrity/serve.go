@@ -92,6 +92,7 @@ type service struct {
 	clock     *eventstore.Clock
 	primary   *cluster.Primary
 	probe     *eventstore.Probe
+	canary    *eventstore.Canary
 	notifier  *eventstore.Notifier
 	store     *query.Store
 	plans     domain.Plans
@@ -386,13 +387,38 @@ func (s *service) outdated(ctx context.Context) bool {
 	return err == nil && distributed
 }
 
-// ready asks in turn what must hold for a commit, the cheapest first; a *domain.Error says to the proxy what does not. The
-// schema cannot be lost while serving: this process has migrated it. The handlers themselves look at the signing key.
+// condition is one thing that must hold for a commit. Its error is a *domain.Error that says to the proxy what does not.
+type condition struct {
+	name string
+	ask  func(context.Context) error
+}
+
+// conditions are in the order in which they are asked, the cheapest first. The handlers themselves look at the signing
+// key.
+func (s *service) conditions() []condition {
+	return []condition{
+		{"process", s.staying},
+		{"database", s.probe.Ready},
+		{"shards", s.canary.Ready},
+	}
+}
+
+// ready says whether registrations can be taken, and if not, names the condition that fails.
 func (s *service) ready(ctx context.Context) error {
-	if s.draining.Load() { // never remembered: a drain must show at once
+	for _, c := range s.conditions() {
+		if err := c.ask(ctx); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// staying is never remembered: a drain must show at once.
+func (s *service) staying(context.Context) error {
+	if s.draining.Load() {
 		return domain.Unavailable("This process is stopping.")
 	}
-	return s.probe.Ready(ctx)
+	return nil
 }
 
 // closeTraces sends the last of them, for a moment: a collector that is away delays no shutdown.

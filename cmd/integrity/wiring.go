@@ -226,6 +226,7 @@ func (s *service) openLedger(context.Context) (err error) {
 		return err
 	}
 	s.probe.Clocks = s.ledger.Ready
+	s.canary = eventstore.NewCanary(s.ledger, s.installed.Shards)
 	return nil
 }
 

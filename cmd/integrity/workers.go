@@ -31,6 +31,8 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	})
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
+	s.canary.First(ctx)
+	workers.Go(func() { s.canary.Run(working) })
 	workers.Go(func() { mailer.Run(working) })
 	workers.Go(func() { s.webhooks.Run(working) })
 	workers.Go(func() { s.warner.Run(working) })
@@ -143,4 +145,5 @@ func (s *service) committed(c eventstore.Commit) {
 func (s *service) grouped(r eventstore.GroupReport) {
 	s.metrics.Group(r)
 	s.probe.Group(r)
+	s.canary.Group(r)
 }

@@ -380,6 +380,9 @@ func Loggable(err error) string {
 // Reason says in a few words, for operators, why a server refused with a SQLSTATE.
 func Reason(code string) string {
 	return cmp.Or(map[string]string{
+		"42P01":  "a table of the ledger is missing (integrity doctor names it)",
+		"42703":  "a column of the ledger is missing (integrity doctor names it)",
+		"42501":  "the role of the service lacks a right (integrity doctor says which)",
 		"53100":  "the database's disk is full",
 		"53200":  "the database has no memory left",
 		"53300":  "the database has no connection left (max_connections)",

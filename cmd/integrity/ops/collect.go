@@ -24,6 +24,7 @@ import (
 // Service is what is asked at every scrape.
 type Service struct {
 	Ledger    *eventstore.Ledger
+	Canary    *eventstore.Canary
 	Shards    int
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
@@ -56,7 +57,7 @@ func (m *Metrics) Watch(s Service) {
 	m.registry.MustRegister(&collector{Service: s})
 	// From zero on, so that the first of them is a rise.
 	for shard := range s.Shards {
-		for _, outcome := range []eventstore.GroupOutcome{eventstore.GroupCommitted, eventstore.GroupFailed, eventstore.GroupUnknown, eventstore.GroupSplit, eventstore.GroupPoisoned, eventstore.GroupClocks} {
+		for _, outcome := range eventstore.GroupOutcomes() {
 			m.groups.WithLabelValues(strconv.Itoa(shard), string(outcome))
 		}
 	}
@@ -102,6 +103,7 @@ var (
 	queueRefused  = counter("integrity_queue_refused_total", "Commands turned away because the queue, or an organization's quarter of it, was full.", "shard")
 	clockApart    = gauge("integrity_clock_apart_seconds", "How far clocks were apart at the last comparison, beyond what the round trip explains: database is the database's less the process's; process_step and database_step are theirs against the monotonic clock.", "clocks")
 	clockRefused  = counter("integrity_clock_refused_groups_total", "Transactions of commands that were refused because clocks disagree, by the clock that is wrong.", "cause")
+	shardFailing  = gauge("integrity_shard_failing", "1 where the shard takes no groups: the rehearsal of one was refused; 0: it takes them, or was not tried.", "shard")
 	shardAhead    = gauge("integrity_shard_ahead_seconds", "How far the shard's last event is dated ahead of the process's clock.", "shard")
 	readers       = gauge("integrity_waiting_readers", "Readers of the feed who wait for an event.")
 	keyTrusted    = gauge("integrity_signing_key_trusted", "1 where the signing key is trusted; 0: nothing is signed, registrations answer 503.")
@@ -153,6 +155,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		send(queueWaiting, float64(q.Waiting), shardText(shard))
 		send(queueCapacity, float64(q.Capacity), shardText(shard))
 		send(queueRefused, float64(q.Refused), shardText(shard))
+	}
+	for shard, fails := range c.Canary.Failing() {
+		send(shardFailing, truth(fails), strconv.Itoa(shard))
 	}
 	clocks, refused := c.Ledger.Clock.State()
 	send(clockApart, clocks.Apart.Seconds(), "database")

@@ -63,7 +63,7 @@ func NewMetrics() *Metrics {
 		registry: registry,
 		requests: in.NewHistogramVec(histogram("integrity_http_request_duration_seconds", "Requests by route template, from their start to the end of the answer.",
 			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30), []string{"route", "method", "status"}),
-		failures:  counter("integrity_http_failures_total", "Requests that were answered with an error, by its code.", "route", "code"),
+		failures:  counter("integrity_http_failures_total", "Errors in answers, by code: of requests, of items of a batch and of calls of MCP tools.", "route", "code"),
 		groups:    counter("integrity_groups_total", "Transactions of commands, by how they ended.", "shard", "outcome"),
 		groupSize: in.NewHistogram(histogram("integrity_group_commands", "Commands in a transaction.", 1, 2, 4, 8, 16, 32, 64, 128, 256)),
 		groupDuration: in.NewHistogram(histogram("integrity_group_duration_seconds", "Transactions of commands, from their connection to the answer of COMMIT.",
@@ -90,6 +90,9 @@ func (m *Metrics) Request(o handlers.Observation) {
 	m.requests.WithLabelValues(o.Route, o.Method, statusText(o.Status)).Observe(o.Duration.Seconds())
 	if o.Code != "" {
 		m.failures.WithLabelValues(o.Route, string(o.Code)).Inc()
+	}
+	for code, items := range o.FailedItems {
+		m.failures.WithLabelValues(o.Route, string(code)).Add(float64(items))
 	}
 }
 
