@@ -2,14 +2,13 @@ package transparency
 
 import (
 	"fmt"
-	"net"
-	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/outbound"
 )
 
 // comment is a line, whose commas divide nothing.
@@ -49,10 +48,7 @@ func checkPeer(name, address string) error {
 	return nil
 }
 
-// newPeerClient follows no redirect and knows no proxy. Whoever asks bounds the time and the answer.
-func newPeerClient() *http.Client {
-	return &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 2},
-	}
+// newPeerClient knows no proxy. most is the longest answer in bytes; a context may end an exchange earlier.
+func newPeerClient(most int64) *outbound.Client {
+	return outbound.New(outbound.Config{Timeout: 10 * time.Second, Connect: 5 * time.Second, Answer: most})
 }

@@ -17,6 +17,7 @@ import (
 
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/outbound"
 )
 
 const (
@@ -30,7 +31,7 @@ const (
 type Witness struct {
 	key    evidence.WitnessKey
 	prefix string // of its addresses
-	client *http.Client
+	client *outbound.Client
 
 	failures int
 	next     time.Time // not to be asked before
@@ -47,7 +48,7 @@ func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	if err := checkPeer(w.Name(), prefix); err != nil {
 		return nil, err
 	}
-	w.prefix, w.client = strings.TrimRight(prefix, "/"), newPeerClient()
+	w.prefix, w.client = strings.TrimRight(prefix, "/"), newPeerClient(mostWitnessAnswer)
 	return w, nil
 }
 
@@ -180,7 +181,7 @@ func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string
 		return "", 0, err
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, mostWitnessAnswer))
+	text, err := io.ReadAll(answer.Body)
 	switch {
 	case err != nil:
 		return "", 0, err

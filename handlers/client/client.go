@@ -27,7 +27,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -38,16 +37,12 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/outbound"
 	"integrityledger/handlers/wire"
 )
 
-const (
-	// MaxAnswer is the most bytes of an answer that are read.
-	MaxAnswer = 8 << 20
-
-	defaultTimeout = time.Minute
-	connectTimeout = 10 * time.Second
-)
+// MaxAnswer is the most bytes of an answer that are read.
+const MaxAnswer = 8 << 20
 
 // Config says whose client it is.
 type Config struct {
@@ -67,7 +62,7 @@ type Config struct {
 // Client speaks to one service. It is safe for concurrent use.
 type Client struct {
 	base, key, agent, version string
-	http                      *http.Client
+	http                      *outbound.Client
 	session                   session
 }
 
@@ -83,20 +78,12 @@ func New(c Config) (*Client, error) {
 			return nil, errors.New("APIKey must be the text of an API key (ik_…)")
 		}
 	}
-	// The transport repeats by itself only what it has not begun to send, and requests without effect.
-	transport := &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
-		TLSHandshakeTimeout: connectTimeout,
-		IdleConnTimeout:     30 * time.Second, // the service closes after 60 s
-		MaxIdleConnsPerHost: 16,
-		ForceAttemptHTTP2:   true,
-	}
 	version := cmp.Or(c.Name, "integrity-go") + "/" + moduleVersion()
-	return &Client{base: base, key: c.APIKey, agent: strings.TrimSpace(c.UserAgent + " " + version), version: version, session: session{now: time.Now}, http: &http.Client{
-		Transport: transport, Timeout: cmp.Or(c.Timeout, defaultTimeout),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &Client{
+		base: base, key: c.APIKey, agent: strings.TrimSpace(c.UserAgent + " " + version), version: version,
+		session: session{now: time.Now},
+		http:    outbound.New(outbound.Config{Timeout: c.Timeout, Answer: MaxAnswer, Idle: 16, Proxy: true}),
+	}, nil
 }
 
 // moduleVersion is the version of this module in the program that runs; devel where the build does not know it.
@@ -251,12 +238,12 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, MaxAnswer+1))
+	body, err := io.ReadAll(response.Body)
 	switch {
+	case errors.Is(err, outbound.ErrTooLong):
+		return nil, fmt.Errorf("the service at %s: %w", c.base, err)
 	case err != nil:
 		return nil, fmt.Errorf("the answer of %s broke off: %w", c.base, err)
-	case len(body) > MaxAnswer:
-		return nil, fmt.Errorf("the answer of %s is longer than %d bytes", c.base, MaxAnswer)
 	case response.StatusCode >= 200 && response.StatusCode < 300:
 		c.session.written(response.Header)
 		return body, nil

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/outbound"
 )
 
 // Config is what a Provider is made of.
@@ -39,7 +40,7 @@ type Config struct {
 // Provider asks one OpenID provider. It is safe for concurrent use.
 type Provider struct {
 	Config
-	client *http.Client
+	client *outbound.Client
 
 	mu    sync.Mutex
 	found *discovered
@@ -62,7 +63,9 @@ const askTimeout = 5 * time.Second
 
 // New makes a Provider. It asks nothing yet.
 func New(c Config) *Provider {
-	return &Provider{Config: c, client: &http.Client{Timeout: askTimeout, Transport: &sparing{now: c.Now, next: http.DefaultTransport}}}
+	client := outbound.New(outbound.Config{Timeout: askTimeout, Answer: mostBytes, Proxy: true})
+	client.Transport = &sparing{now: c.Now, next: client.Transport}
+	return &Provider{Config: c, client: client}
 }
 
 // Token is what an access token says of its bearer.
@@ -256,7 +259,7 @@ func (s *sparing) ask(r *http.Request) answer {
 	if err != nil {
 		return answer{at: s.now(), err: err}
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, mostBytes))
+	body, err := io.ReadAll(response.Body)
 	_ = response.Body.Close()
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("it answers %s", response.Status)

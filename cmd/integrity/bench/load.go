@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"integrityledger/eventstore/outbound"
 )
 
 // Round is one measurement of one contender.
@@ -150,7 +152,7 @@ func shortDuration(d time.Duration) string {
 // client is the load generator's side of HTTP: net/http with connections that
 // stay open, and as little else as possible. One for each contender.
 type client struct {
-	transport *http.Transport
+	transport http.RoundTripper
 	host      string
 	callers   []caller
 }
@@ -166,8 +168,9 @@ type caller struct {
 }
 
 func newClient(service *child, workers int) *client {
+	bounded := outbound.New(outbound.Config{Idle: 2 * workers, Answer: 16 << 20, Plain: true})
 	return &client{
-		transport: &http.Transport{MaxIdleConns: 2 * workers, MaxIdleConnsPerHost: 2 * workers, DisableCompression: true, IdleConnTimeout: time.Minute},
+		transport: bounded.Transport,
 		host:      strings.TrimPrefix(service.base, "http://"), callers: make([]caller, workers),
 	}
 }

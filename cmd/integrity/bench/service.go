@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/outbound"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -89,7 +90,9 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(r)
+	client := outbound.New(outbound.Config{Answer: 16 << 20})
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(r)
 	if err != nil {
 		return nil, err
 	}

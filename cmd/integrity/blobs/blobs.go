@@ -13,13 +13,16 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
-	_ "gocloud.dev/blob/s3blob" // registers s3://
+	"gocloud.dev/blob/s3blob"
 	"gocloud.dev/gcerrors"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/outbound"
 )
 
 // Store is the blob store of the bytes that organizations have kept. It is opened when the first are to be kept or
@@ -41,13 +44,41 @@ func (c *Store) Open(ctx context.Context) (*blob.Bucket, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bucket == nil {
-		bucket, err := blob.OpenBucket(ctx, c.URL)
+		var stores blob.URLMux
+		stores.RegisterBucket(fileblob.Scheme, &fileblob.URLOpener{})
+		stores.RegisterBucket(s3blob.Scheme, s3Opener{})
+		bucket, err := stores.OpenBucket(ctx, c.URL)
 		if err != nil {
 			return nil, fmt.Errorf("INTEGRITY_BLOB_URL: %w", err)
 		}
 		c.bucket = bucket
 	}
 	return c.bucket, nil
+}
+
+// s3Opener opens buckets whose server is asked by a client of package outbound. The SDK's own client waits without end
+// for the rest of a 101.
+type s3Opener struct{}
+
+// exchangeTimeout leaves a slow line the time for one part of an upload, 5 MiB.
+const exchangeTimeout = 5 * time.Minute
+
+// OpenBucketURL implements blob.BucketURLOpener, with the parameters of s3blob.URLOpener.
+func (s3Opener) OpenBucketURL(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
+	var opener s3blob.URLOpener
+	bucket, err := opener.OpenBucketURL(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	var client *s3.Client
+	if !bucket.As(&client) {
+		return nil, errors.New("the driver of s3:// has no client of S3")
+	}
+	bounded := outbound.New(outbound.Config{
+		Timeout: exchangeTimeout, Answer: 16 << 20, Idle: maxWriting, Proxy: true, Plain: true,
+	})
+	client = s3.New(client.Options(), func(o *s3.Options) { o.HTTPClient = bounded })
+	return s3blob.OpenBucket(ctx, client, u.Host, &opener.Options)
 }
 
 func (c *Store) Close() error {

@@ -1,12 +1,16 @@
 package ops
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +20,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"integrityledger/eventstore/outbound"
 )
 
 // Traces makes spans and sends them away. The nil *Traces makes none, at no cost.
@@ -43,12 +49,48 @@ func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 			return nil, fmt.Errorf("%s must be http/protobuf, not %q", name, protocol)
 		}
 	}
-	client, err := otlptracehttp.New(ctx)
+	bounded, err := traceClient()
+	if err != nil {
+		return nil, err
+	}
+	client, err := otlptracehttp.New(ctx, otlptracehttp.WithHTTPClient(bounded))
 	if err != nil {
 		return nil, fmt.Errorf("OTLP exporter: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
 	return newTraces(ctx, sdktrace.WithBatcher(redacting{client}))
+}
+
+// traceClient asks the collector. A client of ours must read the variables that the exporter reads for its own.
+func traceClient() (*outbound.Client, error) {
+	of := func(name string) string {
+		return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
+	}
+	c := outbound.Config{Timeout: 10 * time.Second, Proxy: true, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
+	if text := of("TIMEOUT"); text != "" {
+		milliseconds, err := strconv.ParseUint(text, 10, 31)
+		if err != nil || milliseconds == 0 {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT must be a number of milliseconds, not %q", text)
+		}
+		c.Timeout = time.Duration(milliseconds) * time.Millisecond
+	}
+	if path := of("CERTIFICATE"); path != "" {
+		text, err := os.ReadFile(path)
+		if c.TLS.RootCAs = x509.NewCertPool(); err == nil && !c.TLS.RootCAs.AppendCertsFromPEM(text) {
+			err = fmt.Errorf("%s holds no certificate in PEM", path)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+		}
+	}
+	if path := of("CLIENT_CERTIFICATE"); path != "" {
+		own, err := tls.LoadX509KeyPair(path, of("CLIENT_KEY"))
+		if err != nil {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: %w", err)
+		}
+		c.TLS.Certificates = []tls.Certificate{own}
+	}
+	return outbound.New(c), nil
 }
 
 // newTraces makes spans for the given processor. The sampler is OTEL_TRACES_SAMPLER's.

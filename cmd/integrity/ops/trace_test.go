@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+
+	"integrityledger/eventstore/outbound"
+	"integrityledger/eventstore/outbound/peertest"
 )
 
 // TestSpansWithoutWords: what PostgreSQL says about an error, and may quote, leaves no process.
@@ -42,6 +46,9 @@ func TestSpansWithoutWords(t *testing.T) {
 }
 
 func TestTracesConfiguration(t *testing.T) {
+	collector := func(name, value string) map[string]string {
+		return map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", name: value}
+	}
 	for _, c := range []struct {
 		env  map[string]string
 		on   bool
@@ -54,6 +61,10 @@ func TestTracesConfiguration(t *testing.T) {
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"}},
 		{env: map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, says: "OTEL_TRACES_EXPORTER"},
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, says: "OTEL_EXPORTER_OTLP_PROTOCOL"},
+		{env: collector("OTEL_EXPORTER_OTLP_TIMEOUT", "1000"), on: true},
+		{env: collector("OTEL_EXPORTER_OTLP_TIMEOUT", "1s"), says: "OTEL_EXPORTER_OTLP_TIMEOUT"},
+		{env: collector("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere"), says: "OTEL_EXPORTER_OTLP_CERTIFICATE"},
+		{env: collector("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/nowhere"), says: "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"},
 	} {
 		t.Run("", func(t *testing.T) {
 			for name, value := range c.env {
@@ -70,5 +81,21 @@ func TestTracesConfiguration(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A collector that switches protocols holds no process back at its end.
+func TestHostileCollector(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", peertest.Serve(t, peertest.Switching))
+	var log bytes.Buffer
+	traces, err := OpenTraces(context.Background(), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, span := traces.Tracer().Start(context.Background(), "request")
+	span.End()
+	err = traces.Close(context.Background())
+	if err != nil || !strings.Contains(log.String(), outbound.ErrSwitched.Error()) {
+		t.Errorf("%v: %s", err, log.String())
 	}
 }

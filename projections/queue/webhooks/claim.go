@@ -100,7 +100,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	defer s.mu.Unlock()
 	more = full
 	for _, f := range found {
-		filled := len(f.items) == f.room
+		filled := len(f.items) == f.room && f.room > 0 // without room, the next look finds it
 		more = more || filled
 		for _, it := range f.items {
 			switch why := it.refusal(); {
@@ -151,15 +151,22 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	held := map[domain.OrganizationID]int{}
+	for _, d := range s.destinations {
+		held[d.organization] += len(d.queue) + d.running
+	}
 	for i := range list {
 		f := &list[i]
 		s.open(f.id, f.target, now)
 		known := s.destinations[f.id]
 		if known == nil {
-			known = &destination{id: f.id, parallel: firstParallel, window: firstWindow, claimed: now}
+			known = &destination{
+				id: f.id, organization: f.target.organization, parallel: firstParallel, window: firstWindow, claimed: now,
+			}
 			s.destinations[f.id] = known
 		}
-		f.destination, f.room = known, max(1, known.room())
+		f.destination, f.room = known, min(max(1, known.room()), max(0, maxHeldByOne-held[known.organization]))
+		held[known.organization] += f.room
 	}
 	return list, nil
 }

@@ -11,53 +11,26 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/outbound"
 	"integrityledger/projections"
 )
-
-// errBlocked is an address that the service does not connect to.
-var errBlocked = errors.New("the address is not allowed")
 
 const (
 	maxAnswerHeader = 16 << 10
 	maxAnswerBody   = 4 << 10 // read so that the connection can be used again
 )
 
-// newClient speaks to receivers. The address is judged when it is dialled, after the name was resolved and for every
-// connection.
-func newClient(c Config) *http.Client {
-	dialer := &net.Dialer{
-		Timeout: connectTimeout, Resolver: c.Resolver,
-		Control: func(_, address string, _ syscall.RawConn) error {
-			to, err := netip.ParseAddrPort(address)
-			if err != nil || !c.Allows(to.Addr()) {
-				return errBlocked
-			}
-			return nil
-		},
-	}
-	return &http.Client{
-		Timeout: c.Timeout,
-		Transport: &http.Transport{
-			Proxy:                  nil,
-			DialContext:            dialer.DialContext,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs},
-			TLSHandshakeTimeout:    connectTimeout,
-			ForceAttemptHTTP2:      true,
-			DisableCompression:     true,
-			MaxIdleConns:           1024,
-			MaxIdleConnsPerHost:    mostParallel,
-			IdleConnTimeout:        time.Minute,
-			MaxResponseHeaderBytes: maxAnswerHeader,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+// newClient speaks to receivers.
+func newClient(c Config) *outbound.Client {
+	return outbound.New(outbound.Config{
+		Timeout: c.Timeout, Connect: connectTimeout, Header: maxAnswerHeader, Answer: maxAnswerBody, Idle: mostParallel,
+		Plain: true, Allows: c.Allows, Resolver: c.Resolver, TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs},
+	})
 }
 
 // attempt is the outcome of an attempt.
@@ -99,7 +72,7 @@ func (w *Worker) attempt(it *item) attempt {
 		return a
 	}
 	defer answer.Body.Close()
-	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswerBody) // the status is known
+	_, _ = io.Copy(io.Discard, answer.Body) // the status is known
 	if a.status = answer.StatusCode; a.status < 200 || a.status > 299 {
 		a.reason = "HTTP_STATUS"
 		a.retryAfter = retryAfter(answer.Header.Get("Retry-After"), a.at)
@@ -111,7 +84,7 @@ func (w *Worker) attempt(it *item) attempt {
 func reasonOf(err error) string {
 	network, ok := errors.AsType[net.Error](err)
 	switch {
-	case errors.Is(err, errBlocked):
+	case errors.Is(err, outbound.ErrBlocked):
 		return domain.AddressBlocked
 	case is[*net.DNSError](err):
 		return "DNS_FAILED"
@@ -219,13 +192,14 @@ type item struct {
 
 // destination is what this process knows about a destination; guarded by the shard's mutex.
 type destination struct {
-	id       domain.WebhookID
-	queue    []*item
-	running  int
-	parallel int // attempts at once
-	window   int // rows to hold
-	claimed  time.Time
-	more     bool // the last claim found as much as there was room for
+	id           domain.WebhookID
+	organization domain.OrganizationID
+	queue        []*item
+	running      int
+	parallel     int // attempts at once
+	window       int // rows to hold
+	claimed      time.Time
+	more         bool // the last claim found as much as there was room for
 }
 
 // room is how many rows to claim; 0 while enough are waiting.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/outbound"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/statement"
 )
@@ -56,12 +56,14 @@ const (
 	pruneEvery = 10 * time.Minute
 	pruneMost  = 1000 // rows of a statement
 	maxHeld    = 4096 // rows of a process, waiting or under way
+	// maxHeldByOne is the share of one organization, whose destinations may all hang.
+	maxHeldByOne = maxHeld / 8
 )
 
 // Worker delivers. It is safe for concurrent use; Run works.
 type Worker struct {
 	Config
-	client *http.Client
+	client *outbound.Client
 	shards []*shardWorker
 	held   atomic.Int64
 }

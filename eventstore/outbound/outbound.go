@@ -1,0 +1,124 @@
+// Package outbound makes the HTTP clients with which the product asks others: witnesses, time-stamping authorities,
+// OpenID providers, webhook receivers, object stores, and the service itself. A linter forbids every other client.
+//
+// A peer may be hostile or broken. Each exchange ends within its timeout, from dialling to the last byte of the answer;
+// headers and body are bounded; redirects are answered as they are, never followed; and 101 Switching Protocols, after
+// which package net/http obeys neither timeout nor context (golang/go#44988), is an error.
+//
+// The package knows nothing of what is asked, and imports the standard library alone, so that every room can use it.
+package outbound
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// Client is the client of package net/http. New alone makes it.
+type Client = http.Client
+
+// Config bounds a client. Its zero value is safe.
+type Config struct {
+	Timeout time.Duration // of an exchange, the answer's body included; 0 means a minute
+	Connect time.Duration // of dialling, and again of the TLS handshake; 0 means 10 s
+	Answer  int64         // most bytes of a body, as unpacked; 0 means 1 MiB
+	Header  int64         // most bytes of all headers, interim answers (1xx) included; 0 means 64 KiB
+	Idle    int           // connections to a host that are kept for later; 0 means 2
+	Proxy   bool          // the proxy that the environment names is used
+	Plain   bool          // compressed answers are neither asked for nor unpacked
+	// Allows judges each address that is dialled, after its name was resolved; nil allows all. A refusal is ErrBlocked.
+	Allows   func(netip.Addr) bool
+	Resolver *net.Resolver // nil means the system's
+	// TLS says whom the client trusts and how it shows itself; nil means the system's authorities.
+	TLS *tls.Config
+}
+
+var (
+	// ErrBlocked means that Config.Allows has refused an address.
+	ErrBlocked = errors.New("the address is not allowed")
+	// ErrSwitched means that the peer has answered 101 Switching Protocols, which was not asked for.
+	ErrSwitched = errors.New("it answers 101 Switching Protocols, which was not asked for")
+	// ErrTooLong means that a body is longer than Config.Answer.
+	ErrTooLong = errors.New("the answer is longer")
+)
+
+// New makes a client, which is safe for concurrent use. Its transport repeats by itself only requests without effect,
+// and requests that it has not begun to send.
+func New(c Config) *Client {
+	dialer := &net.Dialer{Timeout: cmp.Or(c.Connect, 10*time.Second), Resolver: c.Resolver}
+	if c.Allows != nil {
+		dialer.Control = func(_, address string, _ syscall.RawConn) error {
+			to, err := netip.ParseAddrPort(address)
+			if err != nil || !c.Allows(to.Addr()) {
+				return ErrBlocked
+			}
+			return nil
+		}
+	}
+	next := &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        c.TLS,
+		TLSHandshakeTimeout:    dialer.Timeout,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     c.Plain,
+		MaxIdleConns:           max(1024, c.Idle),
+		MaxIdleConnsPerHost:    c.Idle,
+		IdleConnTimeout:        30 * time.Second, // before the usual minute after which a peer closes
+		MaxResponseHeaderBytes: cmp.Or(c.Header, 64<<10),
+	}
+	if c.Proxy {
+		next.Proxy = http.ProxyFromEnvironment
+	}
+	return &Client{
+		Timeout:       cmp.Or(c.Timeout, time.Minute),
+		Transport:     &transport{next, cmp.Or(c.Answer, 1<<20)},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// transport refuses what no caller can bound itself.
+type transport struct {
+	*http.Transport
+	most int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		_ = response.Body.Close() // closes the connection; nothing of the body is read
+		return nil, ErrSwitched
+	}
+	response.Body = &body{response.Body, t.most, t.most}
+	return response, nil
+}
+
+// body fails with ErrTooLong where more comes than may.
+type body struct {
+	io.ReadCloser
+	most, left int64 // left is -1 once too much has come
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, fmt.Errorf("%w than %d bytes", ErrTooLong, b.most)
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return n - 1, fmt.Errorf("%w than %d bytes", ErrTooLong, b.most)
+	}
+	return n, err
+}

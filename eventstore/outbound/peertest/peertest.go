@@ -1,0 +1,146 @@
+// Package peertest has peers that hold whoever asks them over HTTP, for tests of everything that asks.
+package peertest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Shape answers one request, whose headers were read, on a connection that the client may close at any time.
+type Shape func(conn io.Writer)
+
+// Switching is the shape that holds a client of package net/http for ever: 101, and silence.
+func Switching(conn io.Writer) { write(conn, switching) }
+
+const (
+	switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
+	chunked   = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+	refused   = "HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+)
+
+// Shapes are all ways in which a peer here gives no answer. None of them ends by itself.
+func Shapes() map[string]Shape {
+	return map[string]Shape{
+		"101":                Switching,
+		"101 and a body":     func(conn io.Writer) { write(conn, switching); endless(conn, "0123456789abcdef") },
+		"101 of no protocol": func(conn io.Writer) { write(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n") },
+		"101 after 100 and 103": func(conn io.Writer) {
+			write(conn, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n"+switching)
+		},
+		"1xx without end":     func(conn io.Writer) { endless(conn, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n") },
+		"1xx that drip":       func(conn io.Writer) { drip(conn, "HTTP/1.1 103 Early Hints\r\n\r\n") },
+		"silence":             func(io.Writer) {},
+		"headers without end": func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\n"); endless(conn, "X-Padding: x\r\n") },
+		"headers that drip":   func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\n"); drip(conn, "X-Padding: x\r\n") },
+		"a body without end":  func(conn io.Writer) { write(conn, chunked+"\r\n"); endless(conn, chunk(strings.Repeat(" ", 1<<15))) },
+		"a body that drips":   func(conn io.Writer) { write(conn, chunked+"\r\n"); drip(conn, chunk(" ")) },
+		"a refusal that drips": func(conn io.Writer) {
+			write(conn, strings.Replace(chunked, "200 OK", "500 Oops", 1)+"\r\n")
+			drip(conn, chunk(" "))
+		},
+		"a packed body": func(conn io.Writer) {
+			write(conn, chunked+"Content-Encoding: gzip\r\n\r\n")
+			endless(conn, chunk(bomb()))
+		},
+		"a body that is not sent": func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") },
+		"a redirect to itself": func(conn io.Writer) {
+			write(conn, "HTTP/1.1 307 Again\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n")
+		},
+	}
+}
+
+// Serve starts a peer that answers every request in a shape until the test ends, and returns its origin.
+func Serve(t testing.TB, shape Shape) (origin string) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var conns []net.Conn
+	over := false
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			if conns = append(conns, conn); over {
+				_ = conn.Close() // the test has ended meanwhile
+			}
+			mu.Unlock()
+			all.Go(func() { answer(conn, shape) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close() // it may be closed
+		mu.Lock()
+		over = true
+		for _, conn := range conns {
+			_ = conn.Close() // the client may have closed it
+		}
+		mu.Unlock()
+		all.Wait()
+	})
+	return "http://" + listener.Addr().String()
+}
+
+// answer serves a connection until the client closes it. Only that ends a shape.
+func answer(conn net.Conn, shape Shape) {
+	defer conn.Close()
+	read, buffer := []byte(nil), make([]byte, 4096)
+	for {
+		n, err := conn.Read(buffer)
+		if err != nil {
+			return
+		}
+		read = append(read, buffer[:n]...)
+		if _, after, found := bytes.Cut(read, []byte("\r\n\r\n")); found {
+			read = after
+			shape(conn)
+		}
+	}
+}
+
+func write(conn io.Writer, text string) { _, _ = io.WriteString(conn, text) }
+
+func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
+
+// endless repeats a text as fast as the client takes it.
+func endless(conn io.Writer, text string) {
+	for {
+		if _, err := io.WriteString(conn, text); err != nil {
+			return
+		}
+	}
+}
+
+// drip repeats a text so slowly that a client which begins to wait anew at each byte waits for ever.
+func drip(conn io.Writer, text string) {
+	for pace := time.NewTicker(50 * time.Millisecond); ; <-pace.C {
+		if _, err := io.WriteString(conn, text); err != nil {
+			pace.Stop()
+			return
+		}
+	}
+}
+
+// bomb is a member of gzip that unpacks to 16 MiB.
+func bomb() string {
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	_, err := zip.Write(bytes.Repeat([]byte(" "), 16<<20))
+	if err != nil || zip.Close() != nil {
+		panic("a buffer refuses bytes")
+	}
+	return packed.String()
+}

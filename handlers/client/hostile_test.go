@@ -1,0 +1,40 @@
+package client
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/eventstore/outbound/peertest"
+	"integrityledger/handlers/wire"
+)
+
+// Whatever holds a client, each call ends within its timeout, and the outcome of a write is unknown.
+func TestHostilePeers(t *testing.T) {
+	id := strings.Repeat("a", 26)
+	for name, shape := range peertest.Shapes() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := New(Config{BaseURL: peertest.Serve(t, shape), APIKey: newKey(t), Timeout: 2 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.Close)
+			_, registered := c.Register(t.Context(), wire.Declaration{})
+			_, compared := c.Compare(t.Context(), id, strings.Repeat("0", 64))
+			_, exported := c.Evidence(t.Context(), id)
+			_, checkpoint := c.LogCheckpoint(t.Context())
+			if !Unknown(registered) {
+				t.Errorf("a write: %v", registered)
+			}
+			for what, err := range map[string]error{
+				"Register": registered, "Compare": compared, "Evidence": exported, "LogCheckpoint": checkpoint,
+			} {
+				if err == nil || Refused(err) || errors.As(err, new(*Error)) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	}
+}
