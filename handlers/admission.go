@@ -64,9 +64,18 @@ func newFairSemaphore(most, each, line int) *fairSemaphore {
 // acquire waits for n units. A request for more than one organization may hold gets as many as that. It fails at once
 // where too many requests of the organization wait already. release must be called once.
 func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n int) (release func(), err error) {
-	n = min(n, s.each, s.most)
-	l := &claimant{n: n, granted: make(chan struct{})}
+	l, err := s.enter(o, n)
+	if err != nil {
+		return nil, err
+	}
+	return s.wait(ctx, o, l)
+}
+
+// enter is the beginning of acquire, which does not wait; wait or withdraw must follow.
+func (s *fairSemaphore) enter(o domain.OrganizationID, n int) (*claimant, error) {
+	l := &claimant{n: min(n, s.each, s.most), granted: make(chan struct{})}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.shared > 0 {
 		s.shared--
 	}
@@ -84,15 +93,24 @@ func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n 
 	}
 	mine.waiting = append(mine.waiting, l)
 	s.dispatch()
-	full := len(mine.waiting) > s.line
-	if full {
+	if len(mine.waiting) > s.line {
 		s.leave(o, l)
-	}
-	s.mu.Unlock()
-	if full {
 		return nil, errors.New("too many requests of the organization wait")
 	}
-	release = func() { s.release(o, n) }
+	return l, nil
+}
+
+func (l *claimant) isGranted() bool {
+	select {
+	case <-l.granted:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *fairSemaphore) wait(ctx context.Context, o domain.OrganizationID, l *claimant) (release func(), err error) {
+	release = func() { s.release(o, l.n) }
 	select {
 	case <-l.granted:
 		return release, nil
@@ -112,13 +130,18 @@ func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n 
 	case <-s.closing:
 		err = errors.New("the service is shutting down")
 	}
-	s.mu.Lock()
-	withdrawn := s.leave(o, l)
-	s.mu.Unlock()
-	if !withdrawn { // it was granted meanwhile
-		release()
-	}
+	s.withdraw(o, l)
 	return nil, err
+}
+
+// withdraw takes a request back, granted or not.
+func (s *fairSemaphore) withdraw(o domain.OrganizationID, l *claimant) {
+	s.mu.Lock()
+	waited := s.leave(o, l)
+	s.mu.Unlock()
+	if !waited { // it was granted meanwhile
+		s.release(o, l.n)
+	}
 }
 
 // dispatch grants what can be granted, one request of an organization after one of another. An organization that holds
@@ -149,6 +172,15 @@ func (s *fairSemaphore) dispatch() {
 		}
 		close(l.granted)
 	}
+}
+
+// crowded reports whether another organization waits that holds less than its share.
+func (s *fairSemaphore) crowded(o domain.OrganizationID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.turns, func(other domain.OrganizationID) bool {
+		return other != o && s.organizations[other].held < s.each
+	})
 }
 
 // leave takes a request that was not granted out of the line.

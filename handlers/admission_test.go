@@ -425,3 +425,33 @@ func TestUsedVersions(t *testing.T) {
 		t.Errorf("%d organizations are remembered", u.organizations.Len())
 	}
 }
+
+// TestCrowded: an organization keeps others waiting only if one waits that holds less than its share.
+func TestCrowded(t *testing.T) { synctest.Test(t, testCrowded) }
+
+func testCrowded(t *testing.T) {
+	s := newExports(nil)
+	a, b, c := domain.OrganizationID{1}, domain.OrganizationID{2}, domain.OrganizationID{3}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	for _, o := range []domain.OrganizationID{a, b} {
+		if _, err := s.acquire(ctx, o, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := func(o domain.OrganizationID) {
+		go func() { _, _ = s.acquire(ctx, o, 1) }()
+		synctest.Wait()
+	}
+	for _, step := range []struct {
+		comes domain.OrganizationID
+		want  bool
+	}{{domain.OrganizationID{}, false}, {b, false}, {a, false}, {c, true}} {
+		if !step.comes.IsZero() {
+			wait(step.comes)
+		}
+		if got := s.crowded(a); got != step.want {
+			t.Errorf("after %v: %t", step.comes, got)
+		}
+	}
+}

@@ -36,10 +36,19 @@ func (s *server) historyConsole(both func(method, path string, handle handler, p
 // webhooks and hashes of keys. It is for those who manage all of these.
 const exportScope = domain.OrganizationAdmin
 
+// The next export waits in line: its patience is longer than crowdedWindow, after which slow readers give up their places.
 const (
-	exportsAtOnce = 2   // of a process; one of an organization
-	exportPage    = 500 // events
+	exportsAtOnce  = 2 // of a process; one of an organization
+	exportPatience = 30 * time.Second
+	exportPage     = 500 // events
 )
+
+// newExports has one more export of an organization wait.
+func newExports(closing <-chan struct{}) *fairSemaphore {
+	s := newFairSemaphore(exportsAtOnce, 1, 1)
+	s.patience, s.closing = exportPatience, closing
+	return s
+}
 
 // historyQuestion is the filter that a page of the history is asked for with.
 func historyQuestion(q url.Values) query.AuditQuestion {
@@ -199,9 +208,10 @@ func (s *server) exportHistory(r *http.Request) (any, error) {
 	}
 	release, err := s.exports.acquire(r.Context(), c.session.Organization, 1)
 	if err != nil {
-		return nil, domain.Unavailable("Another export of this organization is under way, or two of others; send the request again when it has ended.")
+		return nil, domain.Unavailable("Other exports are under way; send the request again when one of them has ended.")
 	}
 	c.written = release
+	answer.crowded = func() bool { return s.exports.crowded(c.session.Organization) }
 	answer.pieces = s.exportPieces(r, bundle.Config{
 		Organization: c.session.Organization, Issuer: s.Installation.Issuer, Texts: true, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(c.start),
 	})

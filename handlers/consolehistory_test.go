@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -331,27 +332,53 @@ func (w *paused) end() (whole bool) {
 	return !w.cutOff
 }
 
-// One download of an organization and two of a process are under way at a time; any other is refused, with the time to wait.
+// One download of an organization and two of a process are under way at a time; the next waits for its turn, across
+// organizations.
 func TestExportsAtOnce(t *testing.T) {
 	s := openConsole(t)
 	var people []*guest
-	for i := range 3 {
+	for i := range 4 {
 		o := s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
 		email := fmt.Sprintf("owner-%d@example.com", i)
 		must(s.service, &domain.AddMember{Origin: o.Operator(), Email: email, Role: domain.Owner})
 		people = append(people, s.signedIn(email))
 	}
-	first := people[0].export()
-	if a := people[0].visit(exportPath).says(http.StatusServiceUnavailable); a.header.Get("Retry-After") == "" {
-		t.Error("a refusal does not say when to come again")
+	waits := func(p *guest) <-chan answer {
+		done, arrived := make(chan answer, 1), make(chan struct{})
+		r := p.request(http.MethodGet, exportPath, "", nil)
+		for name, value := range p.cookies {
+			r.AddCookie(&http.Cookie{Name: name, Value: value})
+		}
+		sent := &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { close(arrived) }}
+		go func() {
+			a, err := p.through(p.http.Client(), r.WithContext(httptrace.WithClientTrace(r.Context(), sent)))
+			check(t, err)
+			done <- a
+		}()
+		<-arrived
+		return done
 	}
-	second := people[1].export()
-	people[2].visit(exportPath).says(http.StatusServiceUnavailable)
+	first, second := people[0].export(), people[1].export()
+	again, third, fourth := waits(people[0]), waits(people[2]), waits(people[3])
+	for range 5 { // a refusal would come before these answers
+		people[1].visit(historyPage).says(http.StatusOK)
+	}
+	select {
+	case a := <-third:
+		t.Fatalf("does not wait: %d %s", a.status, a.body)
+	case a := <-fourth:
+		t.Fatalf("does not wait: %d %s", a.status, a.body)
+	case a := <-again:
+		t.Fatalf("does not wait: %d %s", a.status, a.body)
+	default:
+	}
 	if !first.end() {
 		t.Error("the first was cut off")
 	}
-	if a := people[2].visit(exportPath); a.status != http.StatusOK {
-		t.Errorf("after the first: %d", a.status)
+	for name, waited := range map[string]<-chan answer{"the third": third, "the fourth": fourth, "the first, again": again} {
+		if a := <-waited; a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
 	}
 	if !second.end() {
 		t.Error("the second was cut off")

@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -34,6 +35,7 @@ type response struct {
 	failure     *wire.Failure
 	raw         []byte
 	pieces      iter.Seq2[[]byte, error] // in the place of raw, where the answer is long: read while it is written
+	crowded     func() bool              // of pieces: whether others wait until they are written; see pace
 	contentType string                   // of raw or pieces; empty means JSON
 	empty       bool                     // no body at all
 	cache       string                   // Cache-Control; empty means the route's default
@@ -179,7 +181,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	}
 	w.WriteHeader(resp.status)
 	if resp.pieces != nil && r.Method != http.MethodHead {
-		return s.writePieces(w, r, c, resp.pieces)
+		return s.writePieces(w, r, c, resp)
 	}
 	if r.Method == http.MethodHead || body == nil {
 		return 0
@@ -188,38 +190,120 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	return n
 }
 
-// A client must take in the pieces of a long answer at pieceRate bytes a second, but for piecePatience in all.
+// A client must take in each pieceRate bytes of a long answer within piecePatience. One that must keep up takes in more
+// than pieceRate bytes a second, over as long as it has kept the service waiting for paceWindow, or crowdedWindow while
+// others wait for its place.
 const (
 	piecePatience = requestTimeout + answerTime
 	pieceRate     = 64 << 10
+	paceWindow    = piecePatience
+	crowdedWindow = 15 * time.Second
+	paceTick      = time.Second
 )
+
+var errTooSlow = errors.New("the client takes it in too slowly")
 
 // writePieces writes a long answer. One that cannot be finished is cut off, so that nobody takes what has arrived for the
 // whole.
-func (s *server) writePieces(w http.ResponseWriter, r *http.Request, c *call, pieces iter.Seq2[[]byte, error]) (written int) {
-	control, patience := http.NewResponseController(w), piecePatience
+func (s *server) writePieces(w http.ResponseWriter, r *http.Request, c *call, resp response) (written int) {
+	p := &pace{control: http.NewResponseController(w), crowded: resp.crowded}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { defer close(stopped); p.watch(stop) }()
 	err := contain(func() error {
-		for piece, err := range pieces {
+		for piece, err := range resp.pieces {
 			if err != nil {
 				return err
 			}
 			for part := range slices.Chunk(piece, pieceRate) {
-				begun := time.Now()
-				_ = control.SetWriteDeadline(begun.Add(patience)) // a connection that is gone shows when the part is written
-				n, err := w.Write(part)
-				if written += n; err != nil {
-					return fmt.Errorf("write a piece: %w", err)
+				if err := p.begin(); err != nil {
+					return err
 				}
-				patience = min(piecePatience, patience-time.Since(begun)+time.Second*time.Duration(n)/pieceRate)
+				n, err := w.Write(part)
+				written += n
+				if err = p.end(n, err); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
 	})
+	close(stop)
+	<-stopped // it uses the connection
 	if err != nil {
 		s.Log.WarnContext(r.Context(), "an answer was cut off", "requestId", c.requestID, "error", err)
 		c.cutOff = true
 	}
 	return written
+}
+
+// pace measures how fast a client takes in a long answer. The time in which the answer is made does not count.
+type pace struct {
+	control *http.ResponseController
+	crowded func() bool // whether others wait for the client's place; nil: it must keep up in any case
+
+	mu     sync.Mutex
+	since  time.Time     // when the write under way began, or counts from; zero: there is no such write
+	waited time.Duration // for the client, in this window
+	taken  int           // bytes, in this window
+	ended  bool
+}
+
+func (p *pace) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return errTooSlow
+	}
+	p.since = time.Now()
+	_ = p.control.SetWriteDeadline(p.since.Add(piecePatience)) // a connection that is gone shows when the part is written
+	return nil
+}
+
+func (p *pace) end(n int, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waited, p.taken, p.since = p.waited+time.Since(p.since), p.taken+n, time.Time{}
+	if err != nil && p.ended {
+		return errTooSlow
+	}
+	if err != nil {
+		return fmt.Errorf("write a piece: %w", err)
+	}
+	return nil
+}
+
+// watch ends the answer of a client that is too slow, also in the middle of a write.
+func (p *pace) watch(stop <-chan struct{}) {
+	tick := time.NewTicker(paceTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case now := <-tick.C:
+			p.judge(now)
+		}
+	}
+}
+
+func (p *pace) judge(now time.Time) {
+	window, must := paceWindow, true
+	if p.crowded != nil {
+		window, must = crowdedWindow, p.crowded()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.since.IsZero() {
+		p.waited, p.since = p.waited+now.Sub(p.since), now
+	}
+	switch {
+	case must && p.waited < window:
+		return
+	case must && time.Duration(p.taken)*time.Second/pieceRate <= p.waited:
+		p.ended = true
+		_ = p.control.SetWriteDeadline(now)
+	}
+	p.waited, p.taken = 0, 0
 }
 
 // each shows every item of a list; an empty list is [], never null.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,14 +57,25 @@ func TestLongAnswerIsCutOff(t *testing.T) {
 type slowReader struct {
 	http.ResponseWriter
 	perSecond, taken int
+	mu               sync.Mutex
 	deadline         time.Time
 }
 
-func (c *slowReader) SetWriteDeadline(at time.Time) error { c.deadline = at; return nil }
+func (c *slowReader) SetWriteDeadline(at time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = at
+	return nil
+}
 
 func (c *slowReader) Write(part []byte) (n int, err error) {
 	for ; n < len(part); n += c.perSecond {
-		if time.Sleep(time.Second); time.Now().After(c.deadline) {
+		time.Sleep(time.Second * time.Duration(min(c.perSecond, len(part)-n)) / time.Duration(c.perSecond))
+		synctest.Wait() // for the tick of the same moment
+		c.mu.Lock()
+		late := !time.Now().Before(c.deadline)
+		c.mu.Unlock()
+		if late {
 			return 0, os.ErrDeadlineExceeded
 		}
 	}
@@ -71,21 +83,47 @@ func (c *slowReader) Write(part []byte) (n int, err error) {
 	return len(part), nil
 }
 
-// Whoever takes in a long answer too slowly is cut off; whoever keeps pace may take for ever.
+// A client that takes in a long answer too slowly is cut off, and one that holds a place is so only while others wait for
+// it; a client that keeps pace may take for ever.
 func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
-	for perSecond, whole := range map[int]bool{pieceRate: true, 2 * pieceRate: true, pieceRate / 2: false, 1: false} {
+	yes, no := func() bool { return true }, func() bool { return false }
+	begun := time.Time{}
+	later := func() bool { return time.Since(begun) > 5*time.Minute }
+	for name, test := range map[string]struct {
+		perSecond int
+		crowded   func() bool
+		after     time.Duration // when it is cut off; 0: never
+	}{
+		"keeps pace":                        {2 * pieceRate, nil, 0},
+		"half the pace":                     {pieceRate / 2, nil, paceWindow},
+		"nothing":                           {1, nil, paceWindow},
+		"keeps pace, others wait":           {2 * pieceRate, yes, 0},
+		"no more than the pace, others too": {pieceRate, yes, crowdedWindow},
+		"half the pace, others wait":        {pieceRate / 2, yes, crowdedWindow},
+		"nothing, others wait":              {1, yes, crowdedWindow},
+		"half the pace, nobody waits":       {pieceRate / 2, no, 0},
+		"nothing, nobody waits":             {1, no, piecePatience},
+		"half the pace, others come":        {pieceRate / 2, later, 5*time.Minute + crowdedWindow},
+	} {
 		synctest.Test(t, func(t *testing.T) {
+			begun = time.Now()
 			log := slog.New(slog.DiscardHandler)
-			s, c, w := &server{Config: Config{Log: log}}, &call{}, &slowReader{ResponseWriter: httptest.NewRecorder(), perSecond: perSecond}
+			s, c, w := &server{Config: Config{Log: log}}, &call{}, &slowReader{ResponseWriter: httptest.NewRecorder(), perSecond: test.perSecond}
 			const pieces = 500 // at this pace longer than anybody's patience
 			sent := 0
-			written := s.writePieces(w, httptest.NewRequest(http.MethodGet, "/", nil), c, func(yield func([]byte, error) bool) {
+			written := s.writePieces(w, httptest.NewRequest(http.MethodGet, "/", nil), c, response{crowded: test.crowded, pieces: func(yield func([]byte, error) bool) {
 				for sent < pieces && yield(make([]byte, pieceRate), nil) {
 					sent++
+					time.Sleep(time.Second) // making the next takes as long
 				}
-			})
-			if c.cutOff == whole || written != w.taken || whole != (sent == pieces) || !whole && sent > 2*int(piecePatience.Seconds()) {
-				t.Errorf("%d bytes a second: cut off %t after %d pieces, %d bytes", perSecond, c.cutOff, sent, written)
+			}})
+			whole, took := sent == pieces, time.Since(begun)
+			if c.cutOff == whole || written != w.taken || whole != (test.after == 0) {
+				t.Errorf("%s: cut off %t after %d pieces, %d bytes", name, c.cutOff, sent, written)
+			}
+			// A window ends with a tick, and up to as much time passes while pieces are made.
+			if !whole && (took < test.after || took > 2*test.after+2*paceTick) {
+				t.Errorf("%s: cut off after %s", name, took)
 			}
 		})
 	}

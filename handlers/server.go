@@ -166,7 +166,7 @@ func New(c Config) http.Handler {
 		bodies:    newBodies(c.Closing),
 		singles:   newSingles(c.Closing),
 		preparing: newFairSemaphore(preparers(), preparers(), math.MaxInt),
-		exports:   newFairSemaphore(exportsAtOnce, 1, 0),
+		exports:   newExports(c.Closing),
 		used:      newUsedVersions(),
 		callers:   newCallers(),
 		records:   newVerifier(),
