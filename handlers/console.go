@@ -425,6 +425,7 @@ func (s *server) consoleEndpoints() []endpoint {
 		both(get, "/sign-up", s.signUpPage, door)
 		both(post, "/sign-up", s.askToSignUp, knock)
 		both(get, "/sign-up/sent", s.signUpSent, door)
+		both(get, "/sign-up/later", s.signUpLater, door)
 	}
 	both(get, "/link/{code}", s.signInLinkPage, door)
 	both(post, "/link/{code}", s.useSignInLink, knock)
@@ -483,7 +484,7 @@ func (s *server) browserOf(r *http.Request) (sum [32]byte, cookie string) {
 	if raw, err := base64.RawURLEncoding.DecodeString(value); err != nil || len(raw) != 32 {
 		value = randomSecret()
 	}
-	return sha256.Sum256([]byte(value)), s.consoleCookie(browserCookie, value, time.Hour)
+	return sha256.Sum256([]byte(value)), s.consoleCookie(browserCookie, value, signUpPatience+query.SignInLifetime)
 }
 
 // withHeader is a response with one more header.

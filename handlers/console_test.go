@@ -22,6 +22,7 @@ import (
 type consoleService struct {
 	*service
 	mails chan queue.Mail
+	end   func() // the mailer's process
 }
 
 func openConsole(t *testing.T) *consoleService {
@@ -53,12 +54,20 @@ var refusalWithoutCode = regexp.MustCompile(`.*"route":"[^"]*/console[^"]*","met
 func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *handlers.LinkMailer {
 	m := handlers.NewLinkMailer(handlers.LinkMailer{
 		Store: config.Store, BaseURL: config.BaseURL, Now: config.Now, Log: config.Log,
-		Send: func(_ context.Context, m queue.Mail) error { c.mails <- m; return nil },
+		Send: func(ctx context.Context, m queue.Mail) error {
+			select {
+			case c.mails <- m:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); m.Run(ctx) }()
-	t.Cleanup(func() { stop(); <-done })
+	c.end = func() { stop(); <-done }
+	t.Cleanup(c.end)
 	return m
 }
 

@@ -137,6 +137,9 @@ func (s *server) proveByMail(r *http.Request) (any, error) {
 		return nil, domain.Refuse(domain.InvalidState, "There is no address that a link could be sent to.")
 	}
 	browser, cookie := s.browserOf(r)
-	s.LinkMailer.ask(linkRequest{session: session, browser: browser, language: language(r)})
+	err := s.LinkMailer.ask(linkRequest{network: s.networkOf(r), session: session, browser: browser, language: language(r)})
+	if err != nil {
+		return nil, err
+	}
 	return onward(r, "/sign-in/sent", cookie), nil
 }

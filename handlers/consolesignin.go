@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"integrityledger/domain"
@@ -38,7 +39,10 @@ func (s *server) askForLink(r *http.Request) (any, error) {
 	}
 	browser, cookie := s.browserOf(r)
 	email := domain.EmailSHA256(address)
-	s.LinkMailer.ask(linkRequest{email: email, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
+	err := s.LinkMailer.ask(linkRequest{network: s.networkOf(r), email: email, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
+	if err != nil {
+		return nil, err
+	}
 	return onward(r, "/sign-in/sent", cookie), nil
 }
 
@@ -275,17 +279,20 @@ func (s *server) signedOut(r *http.Request) response {
 // linkRequest is an address that was typed into the page, or the member who has signed in and proves it again, with the
 // browser that asks.
 type linkRequest struct {
-	email    [32]byte       // hash
-	address  string         // where anybody may sign up with it, and was typed to do so; empty elsewhere
-	known    bool           // the browser has signed in with the address before
-	session  *query.Session // whose member asks; nil: whoever has typed the address
-	browser  [32]byte       // hash
+	network  domain.OrganizationID // that asks: see networkOf
+	turn     *claimant             // to sign up; nil elsewhere
+	email    [32]byte              // hash
+	address  string                // where anybody may sign up with it, and was typed to do so; empty elsewhere
+	known    bool                  // the browser has signed in with the address before
+	session  *query.Session        // whose member asks; nil: whoever has typed the address
+	browser  [32]byte              // hash
 	language evidence.Language
+	done     func() // gives the place of the request back
 }
 
-// LinkMailer mails links that sign people in, one request after the other, after these were answered. Requests that a
-// process has not come to when it ends are lost; so is what comes while its queue is full. The link itself stands in
-// the mail alone.
+// LinkMailer mails links that sign people in, one after the other, after the requests for them were answered. A process
+// that is told to end mails what waits, for as long as linkDrain; the requests of one that is killed are lost. The link
+// itself stands in the mail alone.
 type LinkMailer struct {
 	Store   *query.Store
 	Send    func(context.Context, queue.Mail) error
@@ -293,41 +300,86 @@ type LinkMailer struct {
 	Now     func() time.Time
 	Log     *slog.Logger
 
-	queue     chan linkRequest
-	newcomers hourly // links that were mailed to addresses without a membership
+	queue   chan linkRequest
+	places  *fairSemaphore // requests that wait, by network
+	signUps *fairSemaphore // links that were asked for to sign up in the last hour, by network
+	one     *sync.Mutex    // mails a link
 }
 
-// maxLinkRequests is how many requests for a link may wait.
-const maxLinkRequests = 256
-
-// linkTimeout is how long one mail may take.
-const linkTimeout = 30 * time.Second
+const (
+	// maxLinkRequests is how many requests for a link may wait, and linkRequestsShare how many of one network.
+	maxLinkRequests   = 256
+	linkRequestsShare = 64
+	// linkTimeout is how long one mail may take.
+	linkTimeout = 30 * time.Second
+	linkDrain   = 10 * time.Second
+)
 
 // NewLinkMailer makes a mailer that Run starts.
 func NewLinkMailer(m LinkMailer) *LinkMailer {
 	m.queue = make(chan linkRequest, maxLinkRequests)
+	m.places, m.signUps = newFairSemaphore(maxLinkRequests, linkRequestsShare, 0), newSignUps()
+	m.places.yields, m.one = true, &sync.Mutex{}
 	return &m
 }
 
-func (m *LinkMailer) ask(request linkRequest) {
-	select {
-	case m.queue <- request:
-	default:
-		m.Log.Warn("a request for a sign-in link was dropped: too many wait")
+// ask takes a request, or refuses it: what is taken is mailed, if there is anybody to mail it to.
+func (m *LinkMailer) ask(request linkRequest) error {
+	done, err := m.places.acquire(context.Background(), request.network, 1)
+	if err != nil {
+		return domain.Unavailable("Too many links are being mailed at the moment; ask again in a minute.")
 	}
+	request.done = done
+	m.queue <- request // it has room for all places
+	return nil
 }
 
 // Run works until ctx ends.
 func (m *LinkMailer) Run(ctx context.Context) {
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var later sync.WaitGroup
+	defer later.Wait()
+	take := func(request linkRequest) {
+		if request.turn == nil || request.turn.isGranted() {
+			m.work(ctx, working, request)
+			return
+		}
+		later.Go(func() { m.work(ctx, working, request) })
+	}
 	for {
 		select {
-		case <-ctx.Done():
-			return
 		case request := <-m.queue:
-			if err := m.mail(ctx, request); err != nil && ctx.Err() == nil {
-				m.Log.Warn("a sign-in link could not be mailed", "error", err)
+			take(request)
+		case <-ctx.Done():
+			defer time.AfterFunc(linkDrain, stop).Stop()
+			for {
+				select {
+				case request := <-m.queue:
+					take(request)
+				default:
+					later.Wait()
+					return
+				}
 			}
 		}
+	}
+}
+
+// work mails one link, of a person who signs up when it is the network's turn, or once that has taken signUpPatience.
+func (m *LinkMailer) work(ctx, working context.Context, request linkRequest) {
+	defer request.done()
+	if request.turn != nil {
+		waiting, cancel := context.WithTimeout(ctx, signUpPatience)
+		if release, err := m.signUps.wait(waiting, request.network, request.turn); err == nil {
+			time.AfterFunc(time.Hour, release)
+		}
+		cancel()
+	}
+	m.one.Lock()
+	defer m.one.Unlock()
+	if err := m.mail(working, request); err != nil && working.Err() == nil {
+		m.Log.Warn("a sign-in link could not be mailed", "error", err)
 	}
 }
 
@@ -354,12 +406,8 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 		return err
 	}
 	now := m.Now()
-	shard, newcomer, newcomers := to.Organization.Shard(), to.Member.IsZero(), m.newcomers.in(now)
+	shard, newcomer := to.Organization.Shard(), to.Member.IsZero()
 	if newcomer {
-		if *newcomers >= newcomersPerHour {
-			m.Log.Warn("no more links to sign up are mailed in this hour", "most", newcomersPerHour)
-			return nil
-		}
 		shard = m.Store.ShardOf(request.email)
 	}
 	id, code, secret := domain.NewSignInLink(now, shard)
@@ -371,9 +419,6 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	if !added {
 		m.Log.Info("no more sign-in links are mailed to a member in this hour", "organization", to.Organization, "member", to.Member)
 		return nil
-	}
-	if newcomer {
-		*newcomers++
 	}
 	return m.Send(ctx, queue.Mail{
 		ID: domain.EventID(id), Organization: to.Organization, Member: to.Member, To: to.Email, At: now,

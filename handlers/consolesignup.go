@@ -13,12 +13,36 @@ import (
 )
 
 // What bounds signing up besides the limits of every page, and the five links an hour of an address. All are counted in
-// memory, in each process. The first is of every address that is typed, so that it tells nothing about any.
+// memory, in each process, and count every address that is typed, so that they tell nothing about any.
 const (
-	signUpsPerHour      = 20  // requests for a link on the page for signing up, of a client address
-	newcomersPerHour    = 200 // links that are mailed to addresses without a membership
-	organizationsPerDay = 5   // organizations that are made from a client address
+	signUpsOfAll        = 200           // links to sign up that are mailed in an hour
+	signUpsPerHour      = 20            // of these, of a network, while as many stay free for others
+	signUpsLater        = 5             // requests of a network that wait beyond these
+	signUpPatience      = 2 * time.Hour // for which a request waits at most, and is mailed then all the same
+	organizationsPerDay = 5             // organizations that are made from a client address
 )
+
+// newSignUps counts links of the last hour: each is a unit that is held for an hour. As its networks yield to others, a
+// flood from a few of them delays nobody else.
+func newSignUps() *fairSemaphore {
+	s := newFairSemaphore(signUpsOfAll, signUpsPerHour, signUpsLater)
+	s.yields = true
+	return s
+}
+
+// networkOf is the client's network, a /24 of IPv4 or a /48 of IPv6, in the place of the organization that a fairSemaphore
+// serves.
+func (s *server) networkOf(r *http.Request) domain.OrganizationID {
+	address, bits := s.clientAddress(r), 24
+	if address.Is6() {
+		bits = ipv6SiteBits
+	}
+	network, _ := address.Prefix(bits) // malformed addresses share one
+	if !network.IsValid() {
+		return domain.OrganizationID{}
+	}
+	return network.Addr().As16()
+}
 
 // signUp reports whether anybody may make an organization.
 func (s *server) signUp() bool { return s.SignUp && s.LinkMailer != nil }
@@ -43,18 +67,37 @@ func (s *server) askToSignUp(r *http.Request) (any, error) {
 		shown.Invalid, shown.Typed = true, address
 		return refusedForm(s.site.SignUp(shown))
 	}
-	if err := s.within(r, s.signUps, "At most %d links to sign up are asked for in an hour from one network."); err != nil {
-		return nil, err
+	network := s.networkOf(r)
+	turn, err := s.LinkMailer.signUps.enter(network, 1)
+	if err != nil {
+		return nil, &domain.Error{
+			Code: domain.RateLimited, RetryAfter: time.Hour,
+			Message: fmt.Sprintf("At most %d links to sign up are mailed in an hour to one network, and more of them wait already.", signUpsPerHour),
+		}
 	}
 	browser, cookie := s.browserOf(r)
-	email := domain.EmailSHA256(address)
-	s.LinkMailer.ask(linkRequest{email: email, address: address, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
+	email, later := domain.EmailSHA256(address), !turn.isGranted()
+	err = s.LinkMailer.ask(linkRequest{
+		network: network, turn: turn, email: email, address: address, known: s.knowsBrowser(r, email), browser: browser, language: language(r),
+	})
+	if err != nil {
+		s.LinkMailer.signUps.withdraw(network, turn)
+		return nil, err
+	}
+	if later {
+		return onward(r, "/sign-up/later", cookie, s.keepAddress(address)), nil
+	}
 	return onward(r, "/sign-up/sent", cookie, s.keepAddress(address)), nil
 }
 
 // signUpSent says the same whatever address was typed.
 func (s *server) signUpSent(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Message(s.frameOf(r, "sign-up-sent")))
+}
+
+// signUpLater says that others are mailed first.
+func (s *server) signUpLater(r *http.Request) (any, error) {
+	return consolePageOf(s.site.Message(s.frameOf(r, "sign-up-later")))
 }
 
 // within counts a request against a limit of its client address that is no part of the headers of answers.
@@ -68,7 +111,7 @@ func (s *server) within(r *http.Request, limit *addressLimit, message string) er
 
 // keepAddress is the cookie in which the browser keeps the address that signs up.
 func (s *server) keepAddress(address string) string {
-	return s.consoleCookie(addressCookie, base64.RawURLEncoding.EncodeToString([]byte(address)), query.SignInLifetime)
+	return s.consoleCookie(addressCookie, base64.RawURLEncoding.EncodeToString([]byte(address)), signUpPatience+query.SignInLifetime)
 }
 
 // signUpAddress is the address that the browser keeps, if it is the one that the link is for; empty otherwise.
@@ -142,18 +185,4 @@ func (s *server) foundOrganization(r *http.Request, link *usableLink, found []qu
 	}
 	s.Log.Info("an organization was made by signing up", "organization", id, "owner", create.Outcome.ID)
 	return s.enter(r, query.Membership{Organization: id, Member: create.Outcome.ID, Role: domain.Owner, OrganizationName: shown.Name, Email: address}, link.provedAt)
-}
-
-// hourly counts within a UTC hour. It is for one goroutine.
-type hourly struct {
-	hour time.Time
-	n    int
-}
-
-// in is the count of the hour of now.
-func (h *hourly) in(now time.Time) *int {
-	if hour := now.UTC().Truncate(time.Hour); !hour.Equal(h.hour) {
-		h.hour, h.n = hour, 0
-	}
-	return &h.n
 }

@@ -160,7 +160,7 @@ func TestSignUpIsClosed(t *testing.T) {
 	p := s.guest().asks("ana.new@example.com")
 	link := s.mailed()
 	closed := s.second(options{config: func(c *handlers.Config) { c.LinkMailer = s.mailer(t, c) }})
-	at := &guest{&consoleService{closed, s.mails}, p.cookies}
+	at := &guest{&consoleService{service: closed, mails: s.mails}, p.cookies}
 	at.visit("/en/console/sign-up").says(http.StatusNotFound)
 	at.press("/en/console/sign-up", "email", "ben@example.com").says(http.StatusNotFound)
 	at.press(link, "name", "Example").says(http.StatusNotFound, "cannot be used")
@@ -172,75 +172,112 @@ func TestSignUpIsClosed(t *testing.T) {
 	}
 }
 
-// What a network, an address and a process may have sent and made is bounded, and no limit tells an address.
+// asksFrom asks to sign up from a client address.
+func (s *consoleService) asksFrom(client, address string) (*guest, answer) {
+	p := s.guest()
+	return p, p.do(http.MethodPost, "/en/console/sign-up", url.Values{"email": {address}}, "X-Forwarded-For", client)
+}
+
+// What an address and a network may have sent and made is bounded, and no limit tells an address.
 func TestSignUpLimits(t *testing.T) {
 	s := openToAll(t)
 	s.hold()
-	from := func(network string, p *guest, path string, form ...string) answer {
-		values := url.Values{}
-		for i := 0; i < len(form); i += 2 {
-			values.Set(form[i], form[i+1])
-		}
-		return p.do(http.MethodPost, path, values, "X-Forwarded-For", network)
-	}
-	ask := func(network, address string) (*guest, answer) {
-		p := s.guest()
-		return p, from(network, p, "/en/console/sign-up", "email", address)
-	}
-
-	// A network asks twenty times an hour, for whatever addresses.
-	for i := range 20 {
-		_, a := ask("192.0.2.1", s.org.Email)
-		a.leads("/en/console/sign-up/sent")
-		if i < query.LinksPerHour {
-			s.mailed()
-		}
-	}
-	_, a := ask("192.0.2.1", "nobody@example.com")
-	a.says(http.StatusTooManyRequests)
-	if a.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
-	}
 
 	// An address is sent five links an hour.
 	for range query.LinksPerHour {
-		ask("192.0.2.2", "often@example.com")
+		s.asksFrom("192.0.2.2", "often@example.com")
 		s.mailed()
 	}
-	_, a = ask("192.0.2.2", "often@example.com")
+	_, a := s.asksFrom("192.0.2.2", "often@example.com")
 	a.leads("/en/console/sign-up/sent")
+	s.guest().visit("/en/console/sign-up/sent").says(http.StatusOK, "sent five links within an hour, none arrives")
 
-	// A network makes five organizations a day, and the link of the sixth stays.
-	sent := query.LinksPerHour
+	// A client address makes five organizations a day, and the link of the sixth stays.
 	for i := range 6 {
-		p, _ := ask("192.0.2.3", fmt.Sprintf("owner-%d@example.com", i))
+		p, _ := s.asksFrom("192.0.2.3", fmt.Sprintf("owner-%d@example.com", i))
 		link := s.mailed()
-		sent++
-		switch a := from("192.0.2.3", p, link, "name", "Example"); {
+		found := func(client string) answer {
+			return p.do(http.MethodPost, link, url.Values{"name": {"Example"}}, "X-Forwarded-For", client)
+		}
+		switch a := found("192.0.2.3"); {
 		case i < 5:
 			a.leads("/en/console")
 		default:
 			a.says(http.StatusTooManyRequests)
-			from("192.0.2.4", p, link, "name", "Example").leads("/en/console")
+			found("192.0.2.4").leads("/en/console")
 		}
 	}
+	s.Audit(t)
+}
 
-	// A process mails to two hundred unknown addresses an hour; members are still mailed.
-	for i := sent; i < 200; i++ {
-		ask(fmt.Sprintf("198.51.100.%d", i), fmt.Sprintf("new-%d@example.com", i))
-		s.mailed()
+// A network asks for twenty links to sign up in an hour, from whatever addresses and for whatever addresses. A few more
+// are mailed later, and any other is refused.
+func TestSignUpOfANetwork(t *testing.T) {
+	s := openToAll(t)
+	s.hold()
+	const mostNow, mostLater = 20, 5
+	for i := range mostNow {
+		client := fmt.Sprintf("192.0.2.%d", i)
+		if i%2 > 0 {
+			_, a := s.asksFrom(client, fmt.Sprintf("new-%d@example.com", i))
+			a.leads("/en/console/sign-up/sent")
+			s.mailed()
+			continue
+		}
+		_, a := s.asksFrom(client, s.org.Email)
+		a.leads("/en/console/sign-up/sent")
+		if i/2 < query.LinksPerHour {
+			s.mailed()
+		}
 	}
-	_, a = ask("192.0.2.5", "late@example.com")
+	for i := range mostLater {
+		p, a := s.asksFrom(fmt.Sprintf("192.0.2.%d", 100+i), fmt.Sprintf("later-%d@example.com", i))
+		a.leads("/en/console/sign-up/later")
+		p.visit("/en/console/sign-up/later").says(http.StatusOK, "within two hours")
+	}
+	for _, address := range []string{s.org.Email, "nobody@example.com"} {
+		if _, a := s.asksFrom("192.0.2.200", address); a.says(http.StatusTooManyRequests).header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+	}
+	if len(s.mails) > 0 {
+		t.Error("those that wait are mailed at once")
+	}
+	s.guest().press("/en/console/sign-in", "email", "new-1@example.com").leads("/en/console/sign-in/sent")
+	_, a := s.asksFrom("198.51.100.1", "elsewhere@example.com")
 	a.leads("/en/console/sign-up/sent")
-	ask("192.0.2.5", "owner-1@example.com")
-	if m := <-s.mails; m.To != "owner-1@example.com" {
+	if m := <-s.mails; m.To != "elsewhere@example.com" {
 		t.Errorf("mailed to %s", m.To)
 	}
-	s.logged("no more links to sign up are mailed in this hour")
-	s.skew.Add(int64(3600e9))
-	ask("192.0.2.5", "late@example.com")
-	if m := <-s.mails; m.To != "late@example.com" {
-		t.Errorf("in the next hour to %s", m.To)
+	s.end() // and the process mails those that wait
+	for range mostLater {
+		if m := <-s.mails; !strings.HasPrefix(m.To, "later-") {
+			t.Errorf("mailed to %s", m.To)
+		}
 	}
-	s.Audit(t)
+}
+
+// Networks that ask for more than all may have do not keep another out.
+func TestFloodOfSignUps(t *testing.T) {
+	s := openToAll(t)
+	s.hold()
+	for i := range 20 {
+		for network := range 11 {
+			_, a := s.asksFrom(fmt.Sprintf("198.51.%d.7", network), fmt.Sprintf("flood-%d-%d@example.com", network, i))
+			switch to := a.header.Get("Location"); {
+			case to == "/en/console/sign-up/sent":
+				s.mailed()
+			case to != "/en/console/sign-up/later" && a.status != http.StatusTooManyRequests:
+				t.Fatalf("%d %s", a.status, to)
+			}
+		}
+	}
+	for _, client := range []string{"203.0.113.9", "2001:db8:1::1"} {
+		_, a := s.asksFrom(client, "honest-"+client[:3]+"@example.com")
+		a.leads("/en/console/sign-up/sent")
+		if m := <-s.mails; m.To != "honest-"+client[:3]+"@example.com" {
+			t.Errorf("mailed to %s", m.To)
+		}
+	}
+	s.end()
 }

@@ -123,7 +123,6 @@ type server struct {
 	codes     map[domain.Code]web.Code
 	addresses map[string]*addressLimit // of public routes, by bucket
 	refused   *addressLimit            // answers with 401
-	signUps   *addressLimit            // requests for a link on the page for signing up
 	founded   *addressLimit            // organizations that people have made by themselves
 	waiters   *waiters
 	bodies    *fairSemaphore // large ones, from before they are read until they are answered
@@ -160,7 +159,6 @@ func New(c Config) http.Handler {
 			minute: {name: minute, most: c.PublicPerMinute}, pages: {name: pages, most: c.PublicPagesPerMinute},
 		},
 		refused:   &addressLimit{name: minute, most: refusedPerMinute},
-		signUps:   &addressLimit{most: signUpsPerHour, window: time.Hour},
 		founded:   &addressLimit{most: organizationsPerDay, window: 24 * time.Hour},
 		waiters:   newWaiters(),
 		bodies:    newBodies(c.Closing),
