@@ -51,6 +51,7 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 	start, shard := l.Clock.Now(), held.shard
 	ctx, span := l.startSpan(shard, items)
 	report := GroupReport{Shard: shard, Commands: len(items), Outcome: GroupFailed}
+	log := l.Log.With("shard", shard, "commands", len(items), "organization", busiest(items))
 	defer func() {
 		report.Duration = l.Clock.Now().Sub(start)
 		endSpan(span, report)
@@ -88,30 +89,29 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 		if len(g.events) > 0 && l.Committed != nil {
 			l.Committed(g.after)
 		}
-		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", len(report.Refused), "events", len(g.events),
+		log.Info("group", "refused", len(report.Refused), "events", len(g.events),
 			"position", g.position+int64(len(g.events)), "duration", l.Clock.Now().Sub(start))
 	case errors.Is(err, cluster.ErrUnknown):
 		report.Outcome = GroupUnknown
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
+		log.Error("group", "error", cluster.Loggable(err))
 		answerAll(items, g, errUnknownOutcome)
 	case disagree:
 		report.Outcome = GroupClocks
 		l.Clock.refuse(clocks.Cause)
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", clocks)
+		log.Error("group", "error", clocks)
 		answerAll(items, g, clocks.Refusal())
 	case errors.Is(err, errPoison) && len(items) > 1:
 		report.Outcome = GroupSplit
-		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
+		log.Warn("group is split to find the command that cannot be written", "error", cluster.Loggable(err))
 		l.split(held, q, items)
 	case errors.Is(err, errPoison):
 		report.Outcome = GroupPoisoned
 		by := items[0].command.CommandOrigin()
 		q.isolate(by.Organization)
-		l.Log.Error("command cannot be written", "shard", shard, "organization", by.Organization, "requestId", by.RequestID,
-			"error", cluster.Loggable(err))
+		log.Error("command cannot be written", "requestId", by.RequestID, "error", cluster.Loggable(err))
 		answerAll(items, g, errInternal)
 	default:
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
+		log.Error("group", "error", cluster.Loggable(err))
 		answerAll(items, g, domain.Unavailable("The database did not take the change; send the request again."))
 	}
 }
@@ -142,6 +142,21 @@ func boundary(items []item) int {
 		}
 	}
 	return 0
+}
+
+// busiest is the organization with the most of a group's commands, which stand together by organization.
+func busiest(items []item) (organization domain.OrganizationID) {
+	most, begin := 0, 0
+	for i := range items {
+		own := items[i].command.CommandOrigin().Organization
+		if own != items[begin].command.CommandOrigin().Organization {
+			begin = i
+		}
+		if n := i + 1 - begin; n > most {
+			most, organization = n, own
+		}
+	}
+	return organization
 }
 
 // connection is what a shard's worker holds of the pool: one connection, or none while the database cannot be reached.

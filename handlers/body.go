@@ -142,7 +142,7 @@ func (s *server) pace(w http.ResponseWriter, r *http.Request, rule bodyRule) (*p
 		return nil, fmt.Errorf("write deadline of a body: %w", err)
 	}
 	b := &pacedBody{ReadCloser: r.Body, control: control, due: now.Add(s.BodyGrace)}
-	r.Body = b
+	r.Body, callOf(r).arriving = b, b
 	return b, nil
 }
 
@@ -154,6 +154,14 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
 	return n, err
+}
+
+// bytes is the number of bytes that have arrived; nil has none.
+func (b *pacedBody) bytes() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.read
 }
 
 // arrived lifts the deadline: from now on the server watches the connection for a caller who goes away.

@@ -36,10 +36,11 @@ type call struct {
 	scope      domain.Scope // that the action under way needs; of an MCP request, the tool's
 	caller     callerName   // to look the key up again after a wait
 	body       []byte
-	unread     error     // of an MCP message: why there is no body
-	receivedAt time.Time // when the body was read
-	arrived    bool      // the whole body has
-	unwanted   io.Reader // the body, where it is passed over
+	unread     error      // of an MCP message: why there is no body
+	receivedAt time.Time  // when the body was read
+	arrived    bool       // the whole body has
+	unwanted   io.Reader  // the body, where it is passed over
+	arriving   *pacedBody // nil: no body was read
 	limits     []*limitState
 	reached    int64          // the organization's sequence after what the request has written
 	over       []func()       // when the handler has returned
@@ -123,6 +124,7 @@ func (s *server) serve(rt route) http.Handler {
 		o := Observation{
 			Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, FailedItems: c.failedItems,
 			Duration: s.Now().Sub(c.start), Steps: c.meter.Steps(),
+			Organization: c.access.Organization, Received: c.arriving.bytes(), Sent: int64(written),
 		}
 		s.logRequest(ctx, c, o, written, err)
 		endSpan(span, o)
@@ -365,6 +367,9 @@ func (s *server) logRequest(ctx context.Context, c *call, o Observation, written
 		slog.String("route", o.Route), slog.String("method", o.Method), slog.Int("status", o.Status),
 		slog.String("code", string(o.Code)), slog.Duration("duration", o.Duration),
 		slog.Int("bytes", written), slog.String("requestId", c.requestID), slog.String("service", s.version[0]))
+	if !o.Organization.IsZero() {
+		record.AddAttrs(slog.String("organization", o.Organization.String()))
+	}
 	if c.client != "" {
 		record.AddAttrs(slog.String("client", c.client))
 	}
@@ -407,6 +412,9 @@ type Observation struct {
 	FailedItems map[domain.Code]int
 	Duration    time.Duration
 	Steps       int64 // of reading what the request carried: strictjson.Meter
+	// Organization is whose credential the request had; zero without a valid one. It is no label of a metric.
+	Organization   domain.OrganizationID
+	Received, Sent int64 // bytes of the two bodies
 }
 
 // method names the request's method.

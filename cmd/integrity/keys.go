@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
+	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
@@ -114,14 +116,32 @@ func (s *service) loadLogKey() {
 }
 
 // loadCertificate reads the files of what the service shows of itself, where it ends TLS on its own. It is replaced as a
-// whole, so connections that are open keep the one they began with; after an error the one read before stays in use.
+// whole, so connections that are open keep the one they began with; after an error the one read before stays in use. An
+// expired certificate never replaces another one, and a service that starts with one says so.
 func (s *service) loadCertificate() error {
 	if !s.cfg.Encrypted() {
 		return nil
 	}
 	pair, err := s.cfg.LoadCertificate()
-	if err == nil {
-		s.shown.Store(pair)
+	if err != nil {
+		return err
 	}
-	return err
+	if end := pair.Leaf.NotAfter; s.Now().After(end) {
+		err = fmt.Errorf("%sTLS_CERT: the certificate expired at %s: replace the file and send SIGHUP",
+			config.Prefix, cli.TimeText(end))
+		if s.shown.Load() != nil {
+			return err
+		}
+		s.log.Error("clients will refuse the connection", "error", err)
+	}
+	s.shown.Store(pair)
+	return nil
+}
+
+// certificateEnd is when the certificate that is shown ends; zero without one.
+func (s *service) certificateEnd() time.Time {
+	if pair := s.shown.Load(); pair != nil {
+		return pair.Leaf.NotAfter
+	}
+	return time.Time{}
 }

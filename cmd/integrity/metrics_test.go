@@ -211,8 +211,8 @@ func noIDs(t *testing.T, s scrape) {
 // answerable looks for every series that a query of the dashboard or of an alert rule asks for, with its labels.
 func answerable(t *testing.T, s scrape) {
 	t.Helper()
-	// What Prometheus adds, what needs a standby, a witness or a token, and what integrity witness measures.
-	elsewhere := []string{"up", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves", "integrity_timestamp_token_age_seconds", "integrity_witness_submissions_total"}
+	// What Prometheus adds, what needs a standby, a witness, a token or TLS (TestTLS), and what integrity witness measures.
+	elsewhere := []string{"up", "integrity_tls_certificate_expiry_timestamp_seconds", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves", "integrity_timestamp_token_age_seconds", "integrity_witness_submissions_total"}
 	added := []string{"job", "instance", "le", "quantile"}
 	for where, expr := range queries(t) {
 		for name, labels := range selected(t, expr) {

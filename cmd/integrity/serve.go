@@ -106,6 +106,7 @@ type service struct {
 	tree       tree              // the transparency log
 	draining   atomic.Bool       // still serving, but no longer ready
 	keyUses    query.KeyUses
+	traffic    query.Traffic
 	installed  eventstore.Installation
 	contents   *blobs.Store
 	analyzer   *analyzer.Analyzer
@@ -457,9 +458,17 @@ func (s *service) closePools() {
 }
 
 func newLog(w io.Writer, cfg config.Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	options := &slog.HandlerOptions{Level: cfg.LogLevel, ReplaceAttr: inSeconds}
 	if cfg.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// inSeconds logs durations as numbers of seconds; slog's JSON would have nanoseconds and its text a mixture of units.
+func inSeconds(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+	}
+	return a
 }

@@ -24,12 +24,17 @@ import (
 // certify writes a certificate of its own making for the loopback address, and trusts it.
 func certify(t *testing.T, serial int64, certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
+	certifyUntil(t, time.Now().Add(time.Hour), serial, certFile, keyFile, roots)
+}
+
+func certifyUntil(t *testing.T, end time.Time, serial int64, certFile, keyFile string, roots *x509.CertPool) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -51,6 +56,7 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	certFile, keyFile := filepath.Join(filepath.Dir(dir), "tls.pem"), filepath.Join(filepath.Dir(dir), "tls-key.pem")
+	address := freeAddress(t)
 	roots := x509.NewCertPool()
 	certify(t, 1, certFile, keyFile, roots)
 	client := func(http2 bool) *http.Client {
@@ -58,7 +64,7 @@ func TestTLS(t *testing.T) {
 			DisableKeepAlives: true, ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{RootCAs: roots},
 		}}
 	}
-	s := surroundings{encrypted: client(true)}.start(t, dir, "--tls-cert", certFile, "--tls-key", keyFile)
+	s := surroundings{encrypted: client(true)}.start(t, dir, "--tls-cert", certFile, "--tls-key", keyFile, "--metrics-listen", address)
 	seen := func(c *http.Client) (major int, serial int64, err error) {
 		response, err := c.Get(s.base + "/api/integrity-openapi")
 		if err != nil {
@@ -98,6 +104,24 @@ func TestTLS(t *testing.T) {
 	})
 	if _, serial, err := seen(client(true)); err != nil || serial != 1 {
 		t.Errorf("certificate %d, %v", serial, err)
+	}
+	certifyUntil(t, time.Now().Add(-time.Minute), 3, certFile, keyFile, roots)
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the log says that the certificate has expired", func() error {
+		if !strings.Contains(readLog(t, s), "INTEGRITY_TLS_CERT: the certificate expired at ") {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	if _, serial, err := seen(client(true)); err != nil || serial != 1 {
+		t.Errorf("certificate %d, %v", serial, err)
+	}
+	const expiry = "integrity_tls_certificate_expiry_timestamp_seconds"
+	left, found := scrapeOf(t, address).sum(expiry)
+	if left -= float64(time.Now().Unix()); !found || left < 60 || left > 3600 {
+		t.Errorf("%s: %v seconds are left, %v", expiry, left, found)
 	}
 	certify(t, 2, certFile, keyFile, roots)
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {

@@ -263,7 +263,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
 		OAuth: s.oauth(), Transparency: s.tree.reader,
-		Observe: s.metrics.Request, Tracer: s.traces.Tracer(), LinkMailer: s.linkMailer, NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Anybody,
+		Observe: s.answered, Tracer: s.traces.Tracer(), LinkMailer: s.linkMailer, NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Anybody,
 	}), nil
 }
 

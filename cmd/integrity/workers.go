@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 )
 
@@ -17,6 +19,7 @@ import (
 // deleted.
 const (
 	forgetSessionsEvery = 10 * time.Minute
+	trafficEvery        = 10 * time.Second
 	keyUseEvery         = time.Minute
 	keyWarningEvery     = 24 * time.Hour
 )
@@ -44,6 +47,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 		workers.Go(func() { s.linkMailer.Run(working) })
 	}
 	workers.Go(func() { every(working, keyUseEvery, s.flushKeyUses) })
+	workers.Go(func() { every(working, trafficEvery, s.flushTraffic) })
 	workers.Go(func() { every(working, keyWarningEvery, s.warnOfKeys) })
 	if s.forwarder != nil {
 		workers.Go(func() { s.forwarder.Run(working) })
@@ -57,6 +61,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		s.flushKeyUses(stopping) // those of the last minute
+		s.flushTraffic(stopping)
 	}, nil
 }
 
@@ -77,6 +82,12 @@ func every(ctx context.Context, interval time.Duration, do func(context.Context)
 func (s *service) flushKeyUses(ctx context.Context) {
 	if err := s.keyUses.Flush(ctx, s.store); err != nil && ctx.Err() == nil {
 		s.log.Warn("when keys were used is not written down; the next minute tries again", "error", err)
+	}
+}
+
+func (s *service) flushTraffic(ctx context.Context) {
+	if err := s.traffic.Flush(ctx, s.store, s.Now()); err != nil && ctx.Err() == nil {
+		s.log.Warn("the load of organizations was not saved; the next round tries again", "error", err)
 	}
 }
 
@@ -146,4 +157,25 @@ func (s *service) grouped(r eventstore.GroupReport) {
 	s.metrics.Group(r)
 	s.probe.Group(r)
 	s.canary.Group(r)
+	for _, e := range r.Events {
+		if e.Type == domain.RecordRegistered {
+			s.traffic.Note(e.Organization, e.OccurredAt, query.Load{Registrations: 1})
+		}
+	}
+}
+
+// answered counts every request. Probes of load balancers are left out of the traffic, or an idle service would write.
+func (s *service) answered(o handlers.Observation) {
+	s.metrics.Request(o)
+	if o.Route == "/healthz" || o.Route == "/readyz" {
+		return
+	}
+	load := query.Load{Requests: 1, Received: o.Received, Sent: o.Sent}
+	if o.Status >= http.StatusBadRequest {
+		load.Refusals = 1
+	}
+	for _, n := range o.FailedItems {
+		load.Refusals += int64(n)
+	}
+	s.traffic.Note(o.Organization, s.Now(), load)
 }

@@ -3,10 +3,8 @@ package query
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -209,20 +207,13 @@ func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16
 // no statement. A process that is killed loses what was not flushed; access never depends on it. It is safe for
 // concurrent use; its zero value is empty.
 type KeyUses struct {
-	mu   sync.Mutex
-	last map[domain.KeyID]int64 // UTC minute, since the last flush
+	noted notes[domain.KeyID, int64] // UTC minutes
 }
 
 // Note remembers a use.
-func (u *KeyUses) Note(key domain.KeyID, at time.Time) {
-	minute := at.Unix() / 60
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.last == nil {
-		u.last = map[domain.KeyID]int64{}
-	}
-	u.last[key] = max(u.last[key], minute)
-}
+func (u *KeyUses) Note(key domain.KeyID, at time.Time) { u.noted.add(key, at.Unix()/60, latest) }
+
+func latest(a, b int64) int64 { return max(a, b) }
 
 // Rows are written in the order of keys, so that two processes cannot deadlock.
 const writeKeyUses = `INSERT INTO api_key_uses (shard, key_id, last_used_at)
@@ -233,30 +224,10 @@ const writeKeyUses = `INSERT INTO api_key_uses (shard, key_id, last_used_at)
 
 // Flush writes what was noted since the last flush, one statement per shard. What could not be written stays noted.
 func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
-	u.mu.Lock()
-	noted := u.last
-	u.last = nil
-	u.mu.Unlock()
-	if len(noted) == 0 {
-		return nil
-	}
-	shards := map[domain.Shard][]domain.KeyID{}
-	for id := range noted {
-		shards[id.Shard()] = append(shards[id.Shard()], id)
-	}
-	minute := func(id domain.KeyID) time.Time { return time.Unix(noted[id]*60, 0).UTC() }
-	err := statement.EachShard(ctx, s.Pool, slices.Sorted(maps.Keys(shards)), func(ctx context.Context, shard domain.Shard) error {
-		keys := shards[shard]
-		_, err := statement.Try(ctx, s.Pool, "write when keys were used", writeKeyUses, shard, keys, statement.Column(keys, minute))
-		if err == nil {
-			delete(shards, shard)
-		}
-		return err
-	})
-	for _, keys := range shards {
-		for _, id := range keys {
-			u.Note(id, minute(id))
-		}
-	}
-	return err
+	return u.noted.flush(ctx, s, domain.KeyID.Shard, latest,
+		func(ctx context.Context, shard domain.Shard, keys []domain.KeyID, minutes []int64) error {
+			at := statement.Column(minutes, func(minute int64) time.Time { return time.Unix(minute*60, 0).UTC() })
+			_, err := statement.Try(ctx, s.Pool, "write when keys were used", writeKeyUses, shard, keys, at)
+			return err
+		})
 }

@@ -43,6 +43,18 @@ func scanOrganization(row pgx.CollectableRow) (o NamedOrganization, err error) {
 	return o, err
 }
 
+const listOperatorActs = `SELECT organization_id, occurred_at, request_id, person, host, command FROM operator_acts
+	WHERE shard = $1 AND organization_id = $2 ORDER BY occurred_at, request_id`
+
+// OperatorActs lists the runs of operators' commands that changed an organization, oldest first.
+func (s *Store) OperatorActs(ctx context.Context, o domain.OrganizationID) ([]projections.OperatorAct, error) {
+	scan := func(row pgx.CollectableRow) (a projections.OperatorAct, err error) {
+		err = row.Scan(&a.Organization, &a.OccurredAt, &a.RequestID, &a.Person, &a.Host, &a.Command)
+		return a, err
+	}
+	return statement.All(ctx, s.Pool, "list acts of operators", scan, listOperatorActs, o.Shard(), o)
+}
+
 // NewOrganizationID draws the id of a new organization, in the shard with the fewest; there it stays.
 func (s *Store) NewOrganizationID(ctx context.Context, now time.Time) (id domain.OrganizationID, err error) {
 	shard, err := eventstore.EmptiestShard(ctx, s.Pool, s.Installation.Shards)

@@ -22,7 +22,7 @@ func TestStatementsAreAimed(t *testing.T) {
 		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "forget": forgetAnswers,
 		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed, "webhooks": findWebhooks, "authorized_companies": findAuthorized, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
 		"access": authenticateKeys, "linked": authenticateLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,
-		"api_key_uses": writeKeyUses, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
+		"api_key_uses": writeKeyUses, "traffic": writeTraffic, "forget_traffic": forgetTraffic, "read_traffic": readTraffic, "acts": listOperatorActs, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,
 		"addresses": findAddresses, "session": findSession, "insert_session": insertSession, "touch_session": touchSession, "sessions": listSessions, "memberships": findMemberships,
 		"add_sign_in": insertSignInLink, "add_proof": insertProofLink, "correct_addresses": correctAddresses, "sign_in": findSignInLink, "use_sign_in": useSignInLink, "use_challenge": useChallenge, "end_oldest": endOldest,

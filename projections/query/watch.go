@@ -21,36 +21,25 @@ type Watched struct {
 
 // WatchedShard is one shard's part.
 type WatchedShard struct {
-	Shard      domain.Shard
-	Position   int64      // of the last event
-	Last       *time.Time // its date; nil if the shard has no event
-	Deliveries Backlog
-	Mails      Backlog
+	Shard    domain.Shard
+	Position int64      // of the last event
+	Last     *time.Time // its date; nil if the shard has no event
+	// Due times of the rows that are due first, which may lie in the future; nil if the queue is empty.
+	Delivery, Mail *time.Time
 }
 
-// Backlog is the number and age of the rows in a queue.
-type Backlog struct {
-	Rows   int64      // at most MostCounted
-	Oldest *time.Time // due time of the row that is due first, which may be in the future; nil if the queue is empty
-}
-
-// MostCounted limits the rows of a queue that are counted.
-const MostCounted = 10_000
-
-// Watch reads the backlogs. Its cost does not grow with the queues: the oldest row of each destination is found by the
+// Watch reads the age of the queues. Its cost does not grow with the queues: the oldest row of each destination is found by the
 // index of due rows.
 func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 	const shards = `SELECT h.shard, h.position, CASE WHEN h.position > 0 THEN h.occurred_at END,
-			(SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE shard = h.shard LIMIT $1) few),
 			(SELECT min(o.due_at) FROM webhooks w CROSS JOIN LATERAL (SELECT d.due_at FROM webhook_deliveries d
 				WHERE d.shard = h.shard AND d.webhook_id = w.webhook_id ORDER BY d.due_at LIMIT 1) o WHERE w.shard = h.shard),
-			(SELECT count(*) FROM (SELECT FROM (SELECT FROM mails WHERE shard = h.shard UNION ALL SELECT FROM invitation_mails WHERE shard = h.shard) every LIMIT $1) few),
 			least((SELECT min(due_at) FROM mails WHERE shard = h.shard), (SELECT min(due_at) FROM invitation_mails WHERE shard = h.shard))
 		FROM shard_heads h ORDER BY h.shard`
 	w.Shards, err = statement.All(ctx, pool, "look at the shards", func(row pgx.CollectableRow) (s WatchedShard, err error) {
-		err = row.Scan(&s.Shard, &s.Position, &s.Last, &s.Deliveries.Rows, &s.Deliveries.Oldest, &s.Mails.Rows, &s.Mails.Oldest)
+		err = row.Scan(&s.Shard, &s.Position, &s.Last, &s.Delivery, &s.Mail)
 		return s, err
-	}, shards, MostCounted)
+	}, shards)
 	if err != nil {
 		return w, err
 	}
@@ -62,6 +51,20 @@ func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 	const archive = "SELECT coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'), false) FROM pg_stat_archiver"
 	w.ArchiveFails, _, err = statement.First(ctx, pool, "look at the archive", pgx.RowTo[bool], archive)
 	return w, err
+}
+
+// Backlog is the number of rows in the queues of one shard.
+type Backlog struct {
+	Shard             domain.Shard
+	Deliveries, Mails int64
+}
+
+// Backlogs counts the rows of the queues. Its cost grows with them, so it is asked less often than Watch.
+func Backlogs(ctx context.Context, pool *pgxpool.Pool) ([]Backlog, error) {
+	const query = `SELECT h.shard, (SELECT count(*) FROM webhook_deliveries WHERE shard = h.shard),
+			(SELECT count(*) FROM mails WHERE shard = h.shard) + (SELECT count(*) FROM invitation_mails WHERE shard = h.shard)
+		FROM shard_heads h ORDER BY h.shard`
+	return statement.All(ctx, pool, "count the rows of the queues", pgx.RowToStructByPos[Backlog], query)
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/user"
 	"strconv"
 	"strings"
 	"time"
@@ -156,6 +157,18 @@ func IsTerminal(w io.Writer) bool {
 
 // RequestID names one run of a command in the history.
 func (a *App) RequestID() string { return "cli-" + rand.Text() }
+
+// Person is the system user who runs the command; one who became root through sudo is named too.
+func (a *App) Person() string {
+	name := strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if sudo := a.Variable("SUDO_USER"); sudo != "" && sudo != name {
+		name += " (sudo: " + sudo + ")"
+	}
+	return name
+}
 
 // Run executes a command line of root and returns the exit code. What went wrong stands on Errs.
 func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -123,8 +124,14 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 		}
 		defer l.Read.Close()
 		l.Store = &query.Store{Pool: l.Read, Public: l.Read, Installation: l.Installation, Plans: plans}
+		operator := projections.Operator{Person: a.Person(), Host: hostName(), Command: c.CommandPath()}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
-			Pool: commit, Plans: plans, Clock: Clock(a, cfg), Log: log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+			Pool: commit, Plans: plans, Clock: Clock(a, cfg), Log: log,
+			Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply,
+			Enqueue: func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
+				projections.Enqueue(b, shard, events, state, queued)
+				operator.Record(b, shard, events)
+			},
 		}); err != nil {
 			return err
 		}
@@ -135,6 +142,15 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 		}()
 		return do(ctx, l)
 	})
+}
+
+// hostName is the name of this machine, or "unknown".
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
 }
 
 // Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in

@@ -43,6 +43,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 		a.backupCommand(),
 		a.restoreCommand(),
 		a.doctorCommand(),
+		a.topCommand(),
 		a.clockCommand(),
 	}
 }

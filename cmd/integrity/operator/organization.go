@@ -48,7 +48,8 @@ func (v OrganizationView) line() string {
 
 func (a *app) organizationCommand() *cobra.Command {
 	return cli.Group("organization", "Organizations and their plans", a.organizationCreateCommand(), a.organizationListCommand(), a.organizationPlanCommand(),
-		a.organizationLimitsCommand(), a.organizationRetentionCommand(), a.organizationCreditsCommand(), a.organizationEraseCommand())
+		a.organizationLimitsCommand(), a.organizationRetentionCommand(), a.organizationCreditsCommand(), a.organizationEraseCommand(),
+		a.actsCommand())
 }
 
 // planFlags are the three that say what an organization may use.

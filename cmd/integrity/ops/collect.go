@@ -28,6 +28,7 @@ type Service struct {
 	Shards    int
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
+	Expires   func() time.Time // of the TLS certificate; zero without one
 	Pools     map[string]*pgxpool.Pool
 	Nodes     map[string]*cluster.Nodes // of Citus, by use
 	Replica   *query.Replica            // nil without a replica
@@ -71,6 +72,7 @@ type collector struct {
 	state state
 	sized time.Time
 	sizes map[string]int64
+	rows  []query.Backlog
 }
 
 // state is what the database answered.
@@ -107,6 +109,7 @@ var (
 	shardAhead    = gauge("integrity_shard_ahead_seconds", "How far the shard's last event is dated ahead of the process's clock.", "shard")
 	readers       = gauge("integrity_waiting_readers", "Readers of the feed who wait for an event.")
 	keyTrusted    = gauge("integrity_signing_key_trusted", "1 where the signing key is trusted; 0: nothing is signed, registrations answer 503.")
+	certificate   = gauge("integrity_tls_certificate_expiry_timestamp_seconds", "When the TLS certificate that is shown ends, in seconds since 1970.")
 	poolAcquired  = gauge("integrity_pool_acquired_connections", "Connections in use.", "pool")
 	poolIdle      = gauge("integrity_pool_idle_connections", "Connections that are open and not in use.", "pool")
 	poolMost      = gauge("integrity_pool_max_connections", "Most connections of the pool.", "pool")
@@ -129,9 +132,9 @@ var (
 	stampInterval = gauge("integrity_timestamp_interval_seconds", "Time between two tokens of an authority.")
 	stampTokens   = counter("integrity_timestamp_tokens_total", "Tokens of an authority that this process has stored.", "authority")
 	stampFailures = counter("integrity_timestamp_failures_total", "Times that this process asked an authority and got no token that it could store.", "authority")
-	outboxRows    = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait, counted up to 10000.", "shard")
+	outboxRows    = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait.", "shard")
 	outboxAge     = gauge("integrity_outbox_oldest_due_seconds", "How long the oldest webhook delivery has been due.", "shard")
-	mailRows      = gauge("integrity_mail_queue_mails", "Mails that wait, counted up to 10000.", "shard")
+	mailRows      = gauge("integrity_mail_queue_mails", "Mails that wait.", "shard")
 	mailAge       = gauge("integrity_mail_oldest_due_seconds", "How long the oldest mail has been due.", "shard")
 	failing       = gauge("integrity_webhook_destinations_failing", "Active webhook destinations whose attempts all fail.")
 	archiveFails  = gauge("integrity_archive_failing", "1 where the last segment of WAL that was to be archived was not.")
@@ -168,6 +171,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	send(readers, float64(c.Waiting()))
 	send(keyTrusted, truth(c.Trusted()))
+	if end := c.Expires(); !end.IsZero() {
+		send(certificate, float64(end.Unix()))
+	}
 	if c.TransparencyLog {
 		send(logTrusted, truth(c.LogTrusted()))
 	}
@@ -209,7 +215,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 }
 
 func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
-	s, sizes := c.ask()
+	s, sizes, rows := c.ask()
 	send(databaseUp, truth(s.err == nil))
 	if s.err != nil {
 		return
@@ -229,10 +235,12 @@ func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
 			ahead = max(0, w.Last.Sub(now).Seconds())
 		}
 		send(shardAhead, ahead, shard)
-		send(outboxRows, float64(w.Deliveries.Rows), shard)
-		send(outboxAge, age(w.Deliveries.Oldest), shard)
-		send(mailRows, float64(w.Mails.Rows), shard)
-		send(mailAge, age(w.Mails.Oldest), shard)
+		send(outboxAge, age(w.Delivery), shard)
+		send(mailAge, age(w.Mail), shard)
+	}
+	for _, b := range rows {
+		send(outboxRows, float64(b.Deliveries), shardText(b.Shard))
+		send(mailRows, float64(b.Mails), shardText(b.Shard))
 	}
 	send(failing, float64(s.watched.FailingDestinations))
 	send(archiveFails, truth(s.watched.ArchiveFails))
@@ -310,7 +318,7 @@ func (c *collector) stampers() (names []string) {
 }
 
 // ask asks the database, unless it was asked a moment ago.
-func (c *collector) ask() (state, map[string]int64) {
+func (c *collector) ask() (state, map[string]int64, []query.Backlog) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), askAtMost)
@@ -323,13 +331,17 @@ func (c *collector) ask() (state, map[string]int64) {
 	}
 	if now := c.Now(); c.state.err == nil && now.Sub(c.sized) >= rememberSizes {
 		c.sized = now
-		sizes, err := query.TableSizes(ctx, c.Database)
-		if c.sizes = sizes; err != nil {
+		var err error
+		if c.sizes, err = query.TableSizes(ctx, c.Database); err != nil {
 			c.sizes = nil
 			c.Log.Warn("the database does not tell the sizes of its tables", "error", err)
 		}
+		if c.rows, err = query.Backlogs(ctx, c.Database); err != nil {
+			c.rows = nil
+			c.Log.Warn("the rows of the queues were not counted", "error", err)
+		}
 	}
-	return c.state, c.sizes
+	return c.state, c.sizes, c.rows
 }
 
 func (c *collector) look(ctx context.Context) (s state) {

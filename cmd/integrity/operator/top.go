@@ -1,0 +1,121 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/projections"
+	"integrityledger/projections/query"
+)
+
+// LoadView is the load of one organization as JSON shows it. Requests without a valid credential have no organization.
+type LoadView struct {
+	Organization  *string `json:"organizationId"`
+	Name          string  `json:"name"`
+	Plan          string  `json:"plan"`
+	Requests      int64   `json:"requests"`
+	Registrations int64   `json:"registrations"`
+	Refusals      int64   `json:"refusals"`
+	Received      int64   `json:"receivedBytes"`
+	Sent          int64   `json:"sentBytes"`
+}
+
+func viewLoad(l query.OrganizationLoad) LoadView {
+	v := LoadView{
+		Name: l.Name, Plan: l.Plan,
+		Requests: l.Requests, Registrations: l.Registrations, Refusals: l.Refusals, Received: l.Received, Sent: l.Sent,
+	}
+	if !l.Organization.IsZero() {
+		v.Organization = new(l.Organization.String())
+	}
+	return v
+}
+
+const loadColumns = "%10v %13v %10v %10v %10v  %s\n"
+
+func (v LoadView) line() string {
+	who := "(no valid credential)"
+	if v.Organization != nil {
+		who = fmt.Sprintf("%s  %s  (plan %s)", *v.Organization, cli.Visible(v.Name), v.Plan)
+	}
+	return fmt.Sprintf(loadColumns, v.Requests, v.Registrations, v.Refusals, bytesText(v.Received), bytesText(v.Sent), who)
+}
+
+// bytesText is a number of bytes with a binary prefix.
+func bytesText(n int64) string {
+	amount, unit := float64(n), 0
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	for amount >= 1024 && unit < len(units)-1 {
+		amount, unit = amount/1024, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", amount, units[unit])
+}
+
+// measures are what integrity top can sort by.
+var measures = map[string]func(query.Load) int64{
+	"requests":      func(l query.Load) int64 { return l.Requests },
+	"registrations": func(l query.Load) int64 { return l.Registrations },
+	"refusals":      func(l query.Load) int64 { return l.Refusals },
+	"bytes":         query.Load.Bytes,
+}
+
+func (a *app) topCommand() *cobra.Command {
+	v := a.ledgerVerb("top")
+	names := strings.Join(slices.Sorted(maps.Keys(measures)), ", ")
+	by := v.Flags().String("by", "requests", "put the heaviest first by one of: "+names)
+	minutes := v.Flags().Int("minutes", 5, "add up this many minutes, the current one included")
+	limit := v.Flags().Int("limit", 20, "show at most this many organizations")
+	v.must("--by must be one of: "+names, func() bool { return measures[*by] != nil })
+	kept := int(query.TrafficKept.Minutes())
+	v.must(fmt.Sprintf("--minutes must be 1 to %d", kept), func() bool { return *minutes >= 1 && *minutes <= kept })
+	v.must("--limit must be at least 1", func() bool { return *limit >= 1 })
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		since := a.Now().Add(-time.Duration(*minutes) * time.Minute)
+		loads, err := l.Store.Top(ctx, since, measures[*by])
+		if err != nil {
+			return err
+		}
+		loads = loads[:min(len(loads), *limit)]
+		if !v.json {
+			header := fmt.Sprintf(loadColumns, "requests", "registrations", "refusals", "received", "sent", "organization")
+			if _, err := fmt.Fprint(a.Out, header); err != nil {
+				return errors.Join(errors.New("print the load of organizations"), err)
+			}
+		}
+		return showAll(v, "organizations", loads, viewLoad)
+	})
+}
+
+// ActView is a run of an operator's command that changed an organization.
+type ActView struct {
+	OccurredAt string `json:"occurredAt"`
+	Person     string `json:"person"`
+	Host       string `json:"host"`
+	Command    string `json:"command"`
+	RequestID  string `json:"requestId"`
+}
+
+func viewAct(a projections.OperatorAct) ActView {
+	return ActView{cli.TimeText(a.OccurredAt), a.Person, a.Host, a.Command, a.RequestID}
+}
+
+func (v ActView) line() string {
+	return fmt.Sprintf("%s  %s at %s  %s  (request %s)\n",
+		v.OccurredAt, cli.Visible(v.Person), cli.Visible(v.Host), v.Command, v.RequestID)
+}
+
+func (a *app) actsCommand() *cobra.Command {
+	return list(a, "organization acts", "acts", (*query.Store).OperatorActs, viewAct)
+}
