@@ -53,7 +53,8 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 // CompanyStatus says whether a company takes new versions.
 type CompanyStatus string
 
-// A closed company takes neither reservations nor registrations; everything else of it goes on.
+// A closed company takes no reservations, and registrations of reserved versions alone (ReservedBeforeClosing); everything
+// else of it goes on.
 const (
 	CompanyActive       CompanyStatus = "active"
 	CompanyClosedStatus CompanyStatus = "closed"

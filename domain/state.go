@@ -15,6 +15,7 @@ import (
 // The same State replays a whole log for an audit. It is not safe for concurrent use.
 type State struct {
 	plans         Plans
+	rules         []Rule // that are on
 	organizations table[OrganizationID, *Organization]
 	members       table[MemberID, *Member]
 	keys          table[KeyID, *APIKey]

@@ -76,6 +76,7 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 		}
 	}
 	clocks, disagree := errors.AsType[*ClockError](err)
+	old, outdated := errors.AsType[*OutdatedError](err)
 	switch {
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
@@ -100,6 +101,8 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 		l.Clock.refuse(clocks.Cause)
 		log.Error("group", "error", clocks)
 		answerAll(items, g, clocks.Refusal())
+	case outdated:
+		answerAll(items, g, old.Refusal()) // the gate has logged it
 	case errors.Is(err, errPoison) && len(items) > 1:
 		report.Outcome = GroupSplit
 		log.Warn("group is split to find the command that cannot be written", "error", cluster.Loggable(err))
@@ -202,7 +205,10 @@ func (l *Ledger) attempt(ctx context.Context, held *connection, items []item) (*
 	g := newGroup(held, items, l.Plans)
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
 	defer cancelLoading()
-	err := l.load(loading, conn, g)
+	err := l.Gate.Err() // then nothing is asked
+	if err == nil {
+		err = l.load(loading, conn, g)
+	}
 	if err == nil {
 		err = l.decide(g)
 	}
@@ -223,11 +229,6 @@ func rollBack(ctx context.Context, conn *pgx.Conn) {
 		}
 	}
 }
-
-const (
-	lockHead = "SELECT position, occurred_at FROM shard_heads WHERE shard = $1 FOR UPDATE"
-	moveHead = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
-)
 
 // load is the first round trip: begin, lock the shard's head, read what the commands need.
 func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
@@ -328,10 +329,12 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 	b.Queue("BEGIN")
 	g.piece.Hold(b)
 	b.Queue(lockHead, g.shard).QueryRow(func(row pgx.Row) error {
-		if err := row.Scan(&g.position, &g.last); err != nil {
+		var head headGate
+		if err := row.Scan(&g.position, &g.last, &head.Minimum, &head.Rules); err != nil {
 			return fmt.Errorf("lock shard %d: %w", g.shard, err)
 		}
-		return nil
+		g.state.Follow(head.Rules...)
+		return l.Gate.pass(l.Gate.admit(head.Minimum, head.Rules))
 	})
 	var database time.Time
 	l.Clock.queueAwaited(b, &database, &g.after)
@@ -480,6 +483,9 @@ func retryable(err error) bool {
 		return false
 	}
 	if _, clocks := errors.AsType[*ClockError](err); clocks {
+		return false
+	}
+	if _, outdated := errors.AsType[*OutdatedError](err); outdated {
 		return false
 	}
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)

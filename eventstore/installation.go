@@ -21,6 +21,8 @@ type Installation struct {
 	Shards    int
 	Epoch     int64 // raised by every restore, to a value that no other restore gives
 	CreatedAt time.Time
+	Minimum   domain.Release // the lowest program version that may serve; 0: every one
+	Rules     []domain.Rule  // that are on
 }
 
 // Settings are what a new ledger is created with. Issuer is fixed then; a larger number of shards later adds empty
@@ -31,8 +33,8 @@ type Settings struct {
 	Now    func() time.Time
 }
 
-// Ensure creates the ledger row and the shard heads where they are missing, as the role of url, and returns the row.
-// Several processes may call it at once.
+// Ensure creates the ledger row and the shard heads where they are missing, as the role of url, and returns the row. A new
+// ledger follows all rules from its first event on. Several processes may call it at once.
 func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	var none Installation
 	if s.Shards < 1 || s.Shards > 65535 {
@@ -47,27 +49,35 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	defer conn.Close(context.WithoutCancel(ctx))
 	now := s.Now().UTC().Truncate(time.Microsecond)
 	in, err := ReadInstallation(ctx, conn)
-	if err == nil && in.Shards >= s.Shards || err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return in, err // the heads were made with the row
+	if err == nil && in.Shards >= s.Shards {
+		return in, followLedger(ctx, conn)
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return in, err
 	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at)
-			VALUES (1, $1, $2, $3, 1, $4) ON CONFLICT (id) DO NOTHING`, s.Issuer, secret, s.Shards, now); err != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at, minimum_version, gated_shards, rules)
+			VALUES (1, $1, $2, $3, 1, $4, $5, $3, $6) ON CONFLICT (id) DO NOTHING`,
+			s.Issuer, secret, s.Shards, now, minimumOf(domain.RuleNames()), domain.RuleNames()); err != nil {
 			return fmt.Errorf("create ledger: %w", err)
 		}
-		if _, err := tx.Exec(ctx, `UPDATE ledger SET shards = $1 WHERE id = 1 AND shards < $1`, s.Shards); err != nil {
+		if _, err := tx.Exec(ctx, `UPDATE ledger SET shards = $1, gated_shards = $1 WHERE id = 1 AND shards < $1`, s.Shards); err != nil {
 			return fmt.Errorf("raise shards: %w", err)
 		}
 		if in, err = ReadInstallation(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO shard_heads (shard, position, occurred_at)
-			SELECT shard, 0, $2 FROM generate_series(0, $1 - 1) AS shard ON CONFLICT (shard) DO NOTHING`, in.Shards, now); err != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO shard_heads (shard, position, occurred_at, minimum_version, rules)
+			SELECT shard, 0, $2, $3, $4 FROM generate_series(0, $1 - 1) AS shard ON CONFLICT (shard) DO NOTHING`,
+			in.Shards, now, in.Minimum, in.Rules); err != nil {
 			return fmt.Errorf("create shard heads: %w", err)
 		}
 		return nil
 	})
-	return in, err
+	if err != nil {
+		return in, err
+	}
+	return in, followLedger(ctx, conn)
 }
 
 // Epochs count in steps of epochStep from the Unix minute, so that a later restore has the higher one. Within its
@@ -119,7 +129,7 @@ func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, e
 
 // ReadInstallation reads the row of a ledger.
 func ReadInstallation(ctx context.Context, from history.Querier) (Installation, error) {
-	rows, _ := from.Query(ctx, `SELECT issuer, secret, shards, epoch, created_at FROM ledger WHERE id = 1`) // its error is that of the rows
+	rows, _ := from.Query(ctx, `SELECT issuer, secret, shards, epoch, created_at, minimum_version, rules FROM ledger WHERE id = 1`) // its error is that of the rows
 	in, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[Installation])
 	if err != nil {
 		return in, fmt.Errorf("read ledger row: %w", err)

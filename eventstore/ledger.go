@@ -27,6 +27,8 @@ type Config struct {
 	Plans domain.Plans
 	Clock *Clock
 	Log   *slog.Logger
+	// Gate is the process's; nil: one of this program, which is logged when it closes.
+	Gate *Gate
 
 	// Count queues the statement that counts requests (Origin.Minute) and sets Used; it is a transaction of its own, so
 	// that no reader waits for a group and a group that fails takes nothing back. Settle queues what gives back what was refused, and
@@ -86,6 +88,9 @@ func Open(c Config) (*Ledger, error) {
 		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Count, Settle, Load and Apply")
 	}
 	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 512), cmp.Or(c.QueueCapacity, 8192)
+	if c.Gate == nil {
+		c.Gate = NewGate(ThisProgram(), func(e *OutdatedError) { c.Log.Error("nothing is committed any more", "error", e) })
+	}
 	l := &Ledger{Config: c, shards: map[domain.Shard]*queue{}}
 	l.running, l.stop = context.WithCancel(context.Background())
 	return l, nil

@@ -15,7 +15,8 @@ func (s *service) setStatus(key string, company domain.CompanyID, status string)
 	return s.send(http.MethodPatch, integrity+"/companies/"+company.String(), key, body{"status": status})
 }
 
-// TestClosedCompany: nothing new comes into a closed company, whichever way it is sent; everything else goes on.
+// TestClosedCompany: nothing new comes into a closed company, whichever way it is sent; everything else goes on, and what was
+// reserved before can be registered.
 func TestClosedCompany(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
@@ -34,8 +35,6 @@ func TestClosedCompany(t *testing.T) {
 	for what, a := range map[string]answer{
 		"a version":                         s.post(records, declaration("a", 2, "two")),
 		"a document":                        s.post(records, declaration("b", 1, "b")),
-		"a reserved version":                s.post(records, declaration("r", 1, "r")),
-		"a reserved version, by its id":     s.post(records, declaration("r", 1, "r").with(body{"reservationId": reserved})),
 		"with the id of another":            s.post(records, declaration("b", 1, "b").with(body{"reservationId": late})),
 		"a reservation":                     s.post(reservations, version("a", 2)),
 		"a reservation of another document": s.post(reservations, version("b", 1)),
@@ -64,6 +63,10 @@ func TestClosedCompany(t *testing.T) {
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events in a closed company", after-before)
 	}
+	// A version that was reserved before is no new one, expired or not, named or not.
+	equal(t, "a reserved version keeps its link", s.registered("r", 1, "r"), reserved)
+	named := s.post(records, declaration("late", 1, "late").with(body{"reservationId": late})).is(http.StatusCreated)
+	equal(t, "a reserved version, by its id", named["publicId"], late)
 	// The rest goes on.
 	equal(t, "status", s.get(records + "/" + id).is(http.StatusOK)["status"], "current")
 	if a := s.get(records + "/" + id + "/evidence"); a.status != http.StatusOK {
@@ -72,9 +75,9 @@ func TestClosedCompany(t *testing.T) {
 	s.get(integrity + "/lookup?companyReference=company-1&source=billing&documentReference=a&version=1").is(http.StatusOK)
 	equal(t, "comparison", s.compared(id, "one")["result"], "MATCH_CURRENT")
 	s.post(records+"/"+id+"/revoke", nil).is(http.StatusOK)
-	equal(t, "the feed", len(s.get(feed).is(http.StatusOK)["events"].([]any)), 2)
-	if n := s.number("SELECT count(*) FROM webhook_deliveries WHERE shard = $1 AND organization_id = $2"); n != 1 {
-		t.Errorf("%d deliveries of the revocation", n)
+	equal(t, "the feed", len(s.get(feed).is(http.StatusOK)["events"].([]any)), 4)
+	if n := s.number("SELECT count(*) FROM webhook_deliveries WHERE shard = $1 AND organization_id = $2"); n != 3 {
+		t.Errorf("%d deliveries of the registrations and the revocation", n)
 	}
 	s.authorized(webhook, false).is(http.StatusOK)
 	s.Grant(t, s.org, s.org.Key.ID, s.org.Company.ID, true)
@@ -94,7 +97,6 @@ func TestClosedCompany(t *testing.T) {
 
 	opened := s.setStatus(s.org.Secret, s.org.Company.ID, "active").is(http.StatusOK)
 	equal(t, "opened", []any{opened["status"], opened["closedAt"]}, []any{"active", nil})
-	equal(t, "the reserved version keeps its link", s.registered("r", 1, "r"), reserved)
 	s.reserved("a", 2)
 	s.Audit(t)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/history"
 )
 
@@ -257,7 +258,7 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '5s'"); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "SELECT 1 FROM public.shard_heads WHERE shard = $1 FOR UPDATE", w.shard); err != nil {
+		if err := eventstore.LockHead(ctx, tx, w.shard); err != nil {
 			return err
 		}
 		locked = time.Now()

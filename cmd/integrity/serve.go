@@ -93,6 +93,8 @@ type service struct {
 	primary   *cluster.Primary
 	probe     *eventstore.Probe
 	canary    *eventstore.Canary
+	gate      *eventstore.Gate // closed once the ledger takes only newer programs
+	heartbeat *eventstore.Heartbeat
 	notifier  *eventstore.Notifier
 	store     *query.Store
 	plans     domain.Plans
@@ -399,6 +401,7 @@ type condition struct {
 func (s *service) conditions() []condition {
 	return []condition{
 		{"process", s.staying},
+		{"version", s.admitted},
 		{"database", s.probe.Ready},
 		{"shards", s.canary.Ready},
 	}
@@ -418,6 +421,14 @@ func (s *service) ready(ctx context.Context) error {
 func (s *service) staying(context.Context) error {
 	if s.draining.Load() {
 		return domain.Unavailable("This process is stopping.")
+	}
+	return nil
+}
+
+// admitted says whether the ledger takes this version of the program.
+func (s *service) admitted(context.Context) error {
+	if err := s.gate.Err(); err != nil {
+		return fmt.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: "+err.Error()+"."), err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,6 @@ import (
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 	"integrityledger/handlers/oauth"
-	"integrityledger/migrations"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
@@ -43,7 +43,7 @@ var operating []byte
 // the feed answer once closing is closed. After an error closePools closes what was opened.
 func (s *service) wire(ctx context.Context, closing <-chan struct{}) (http.Handler, error) {
 	for _, step := range []func(context.Context) error{
-		s.readFiles, s.openLedgerData, s.openPools, s.openStore, s.openWorkers, s.openLedger, s.openContents,
+		s.readFiles, s.openLedgerData, s.openPools, s.register, s.openStore, s.openWorkers, s.openLedger, s.openContents,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func (s *service) prepareLedger(ctx context.Context, url string) error {
 	if server.Untried() {
 		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", cluster.NewestPostgreSQL)
 	}
-	if err := migrations.Up(ctx, url); err != nil {
+	if err := ledger.Migrate(ctx, url); err != nil {
 		return err
 	}
 	if s.installed, err = ledger.Ensure(ctx, s.App, url, s.cfg); err != nil {
@@ -156,6 +156,16 @@ func (s *service) route(use string, pool *pgxpool.Pool, open opener) eventstore.
 	return eventstore.Route(pool, s.onNodes(use, int(pool.Config().MaxConns), open))
 }
 
+// register shows that this process serves, before it decides anything.
+func (s *service) register(ctx context.Context) error {
+	s.gate = eventstore.NewGate(eventstore.ThisProgram(), func(e *eventstore.OutdatedError) {
+		s.log.Error("nothing is committed any more, and the workers stop; reads go on", "error", e)
+	})
+	host, _ := os.Hostname() // without one the process id must do
+	s.heartbeat = &eventstore.Heartbeat{Pool: s.queue, Gate: s.gate, Name: strings.TrimSpace(fmt.Sprintf("%s %d", host, os.Getpid()))}
+	return s.heartbeat.Beat(ctx)
+}
+
 // openStore opens what reads, and refuses a table of plans that lacks one in use.
 func (s *service) openStore(ctx context.Context) error {
 	reading := (*cluster.Primary).ReadPool
@@ -220,7 +230,7 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Gate: s.gate, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err

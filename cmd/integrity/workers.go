@@ -10,6 +10,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
@@ -33,7 +34,21 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 		},
 	})
 	working, cancel := context.WithCancel(ctx)
-	var workers sync.WaitGroup
+	beating, end := context.WithCancel(ctx)
+	var workers, beats sync.WaitGroup
+	beats.Go(func() {
+		s.heartbeat.Run(beating, func(err error) {
+			s.log.Warn("other processes may take this one for ended", "error", cluster.Loggable(err))
+		})
+	})
+	// Workers write too, so they end with the gate.
+	beats.Go(func() {
+		select {
+		case <-s.gate.Closed():
+			cancel()
+		case <-working.Done():
+		}
+	})
 	s.canary.First(ctx)
 	workers.Go(func() { s.canary.Run(working) })
 	workers.Go(func() { mailer.Run(working) })
@@ -58,6 +73,8 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	return func() {
 		cancel()
 		workers.Wait()
+		end()
+		beats.Wait()
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		s.flushKeyUses(stopping) // those of the last minute

@@ -200,12 +200,17 @@ func change[B any](p *past, t domain.EventType, n int, do func(*B)) {
 	}
 }
 
-// TestSoundHistories: whatever was decided passes, and is counted as it was charged.
+// TestSoundHistories: whatever was decided passes, and is counted as it was charged, wherever in the history the rules were
+// switched on.
 func TestSoundHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPast(t)
 		var ids []domain.PublicID
-		for range rapid.IntRange(0, 25).Draw(t, "commands") {
+		switched := rapid.IntRange(0, 25).Draw(t, "rules on from")
+		for n := range rapid.IntRange(0, 25).Draw(t, "commands") {
+			if n == switched {
+				p.state.Follow(domain.RuleNames()...)
+			}
 			document, version := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "document"), rapid.Int32Range(1, 5).Draw(t, "version")
 			switch rapid.IntRange(0, 9).Draw(t, "command") {
 			case 9:
@@ -247,6 +252,28 @@ func TestSoundHistories(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReservedBeforeClosing: what was reserved may be registered in a closed company by the rule, and never without a
+// reservation.
+func TestReservedBeforeClosing(t *testing.T) {
+	p := newPast(t)
+	p.reserve("a", 1)
+	p.do(&domain.SetCompanyStatus{Origin: p.operator(), Company: p.company, Status: domain.CompanyClosedStatus})
+	before := len(p.events)
+	p.register("a", 1)
+	if len(p.events) != before {
+		t.Error("registered without the rule")
+	}
+	p.state.Follow(domain.ReservedBeforeClosing)
+	p.register("a", 1)
+	p.register("b", 1)
+	if len(p.events) != before+1 {
+		t.Errorf("%d events by the rule, want one registration", len(p.events)-before)
+	}
+	if r := p.audit(); r.Count != 0 {
+		t.Errorf("%+v", r.Findings)
+	}
 }
 
 // TestForgeries: histories whose hashes all fit, and that no ledger can have written.

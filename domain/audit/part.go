@@ -36,12 +36,12 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 
 // known names what an event refers to and no event before it has made.
 func (c *Checker) known(e *Event) string {
-	company := func(reference string) string {
+	company := func(reference string, reserved bool) string {
 		k := c.state.Company(e.Company)
 		if k == nil || k.Organization != e.Organization || k.Reference != reference {
 			return "the company " + e.Company.String() + " of that reference"
 		}
-		if k.ClosedAt != nil {
+		if k.ClosedAt != nil && !reserved {
 			return "the opening of the closed company " + e.Company.String()
 		}
 		return c.granted(e)
@@ -82,9 +82,9 @@ func (c *Checker) known(e *Event) string {
 		}
 		return c.key(e, b.KeyID)
 	case *domain.RecordRegisteredBody:
-		return company(b.CompanyReference)
+		return company(b.CompanyReference, b.Reserved) // which its document's history proves
 	case *domain.VersionReservedBody:
-		return company(b.CompanyReference)
+		return company(b.CompanyReference, false)
 	case *domain.VersionReleasedBody, *domain.RecordRevokedBody:
 		return c.granted(e)
 	case *domain.ReviewDeclaredBody:

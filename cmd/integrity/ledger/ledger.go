@@ -76,12 +76,23 @@ func WithDatabase(ctx context.Context, a *cli.App, cfg config.Config, log *slog.
 	return withSchema(ctx, url, migrate, do)
 }
 
+// Migrate brings the schema to its newest form. A ledger that takes only newer programs is refused.
+func Migrate(ctx context.Context, url string) error {
+	if err := eventstore.ThisProgram().AdmittedAt(ctx, url); err != nil {
+		return err
+	}
+	return migrations.Up(ctx, url)
+}
+
 func withSchema(ctx context.Context, url string, migrate bool, do func(url string) error) error {
 	if migrate {
-		if err := migrations.Up(ctx, url); err != nil {
+		if err := Migrate(ctx, url); err != nil {
 			return err
 		}
 		return do(url)
+	}
+	if err := eventstore.ThisProgram().AdmittedAt(ctx, url); err != nil {
+		return err
 	}
 	database, known, err := migrations.Versions(ctx, url)
 	if err != nil {

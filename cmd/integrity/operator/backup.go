@@ -25,7 +25,6 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
-	"integrityledger/migrations"
 	"integrityledger/projections/query"
 )
 
@@ -195,7 +194,7 @@ func (a *app) readPast(flag, text string) (at time.Time, err error) {
 
 // finishRestore makes a restored database fit to serve. An error leaves the epoch as it was.
 func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eventstore.Installation, error) {
-	if err := migrations.Up(ctx, url); err != nil { // the backup of an older program lacks what follows
+	if err := ledger.Migrate(ctx, url); err != nil { // the backup of an older program lacks what follows
 		return eventstore.Installation{}, err
 	}
 	pool, err := cluster.At(url).ReadPool(ctx, 1)

@@ -44,6 +44,7 @@ func Commands(shared *cli.App) []*cobra.Command {
 		a.restoreCommand(),
 		a.doctorCommand(),
 		a.topCommand(),
+		a.upgradeCommand(),
 		a.clockCommand(),
 	}
 }

@@ -340,7 +340,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	default:
 		d.ok(check, "every shard's head agrees with its log; integrity rebuild --check compares everything else")
 	}
-	for _, look := range []func(context.Context, *pgx.Conn) error{d.heads, d.placement} {
+	for _, look := range []func(context.Context, *pgx.Conn) error{d.versions, d.heads, d.placement} {
 		if err := look(ctx, conn); err != nil {
 			return err
 		}

@@ -1,0 +1,162 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+)
+
+// ProcessView is a process that serves.
+type ProcessView struct {
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	StartedAt string `json:"startedAt"`
+	// SeenSecondsAgo is the age of its last heartbeat, by the database's clock.
+	SeenSecondsAgo float64       `json:"seenSecondsAgo"`
+	Lacks          []domain.Rule `json:"lacks"` // rules of this program
+}
+
+func viewProcess(p eventstore.Process) ProcessView {
+	return ProcessView{p.Name, p.Version.String(), cli.TimeText(p.StartedAt), p.Seen, append([]domain.Rule{}, p.Lacks(domain.RuleNames())...)}
+}
+
+func (v ProcessView) line() string {
+	lacks := ""
+	if len(v.Lacks) > 0 {
+		lacks = "  lacks " + strings.Join(texts(v.Lacks), ", ")
+	}
+	return fmt.Sprintf("process  %s  version %s  since %s  seen %.0f s ago%s\n", v.Name, v.Version, v.StartedAt, v.SeenSecondsAgo, lacks)
+}
+
+// RuleView is a rule of this program.
+type RuleView struct {
+	Name    domain.Rule `json:"name"`
+	Since   string      `json:"since"`
+	Changes string      `json:"changes"`
+	On      bool        `json:"on"`
+}
+
+func (v RuleView) line() string {
+	state := "off"
+	if v.On {
+		state = "on"
+	}
+	return fmt.Sprintf("rule     %s  %s  since %s: %s\n", v.Name, state, v.Since, v.Changes)
+}
+
+// UpgradeView is how far an upgrade has come.
+type UpgradeView struct {
+	Version        string        `json:"version"`        // of this program
+	MinimumVersion string        `json:"minimumVersion"` // 0.0.0: programs from before 1.0.0 may write too
+	Rules          []RuleView    `json:"rules"`
+	Processes      []ProcessView `json:"processes"`
+}
+
+func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (view UpgradeView, text string) {
+	view = UpgradeView{Version: domain.ThisRelease.String(), MinimumVersion: in.Minimum.String(), Rules: []RuleView{}, Processes: []ProcessView{}}
+	var lines strings.Builder
+	takes := view.MinimumVersion + " or later"
+	if in.Minimum == 0 {
+		takes = "every version"
+	}
+	fmt.Fprintf(&lines, "program  version %s; the ledger takes %s\n", view.Version, takes)
+	for _, r := range domain.Rules() {
+		rule := RuleView{r.Name, r.Since.String(), r.Changes, slices.Contains(in.Rules, r.Name)}
+		view.Rules = append(view.Rules, rule)
+		lines.WriteString(rule.line())
+	}
+	for _, p := range processes {
+		view.Processes = append(view.Processes, viewProcess(p))
+		lines.WriteString(viewProcess(p).line())
+	}
+	if len(processes) == 0 {
+		lines.WriteString("process  none that shows itself\n")
+	}
+	return view, lines.String()
+}
+
+func (a *app) upgradeCommand() *cobra.Command {
+	status, finish := a.verb("upgrade status", "DATABASE_URL", "DATA_DIR"), a.verb("upgrade finish", "DATABASE_URL", "DATA_DIR")
+	return cli.Group("upgrade", "Finish the upgrade to this version",
+		status.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
+			conn, err := pgx.Connect(ctx, url)
+			if err != nil {
+				return fmt.Errorf("open database: %w", err)
+			}
+			defer conn.Close(context.WithoutCancel(ctx))
+			in, err := eventstore.ReadInstallation(ctx, conn)
+			if err != nil {
+				return err
+			}
+			processes, err := eventstore.Processes(ctx, conn)
+			if err != nil {
+				return err
+			}
+			return status.print(viewUpgrade(in, processes))
+		}),
+		finish.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
+			switched, in, err := eventstore.SwitchOn(ctx, url)
+			lagging, lags := errors.AsType[*eventstore.LaggingError](err)
+			if lags {
+				return cli.NegativeError(lagging.Error())
+			}
+			if err != nil {
+				return err
+			}
+			text := "every rule of this version was on before\n"
+			if len(switched) > 0 {
+				text = fmt.Sprintf("switched on: %s; the ledger takes %s or later from now on\n", strings.Join(texts(switched), ", "), in.Minimum)
+			}
+			return finish.print(struct {
+				SwitchedOn     []string `json:"switchedOn"`
+				MinimumVersion string   `json:"minimumVersion"`
+			}{texts(switched), in.Minimum.String()}, text)
+		}),
+	)
+}
+
+// versions asks which programs serve the ledger, and which may.
+func (d *doctor) versions(ctx context.Context, conn *pgx.Conn) error {
+	const check = "versions"
+	in, err := eventstore.ReadInstallation(ctx, conn)
+	if err != nil {
+		return err
+	}
+	processes, err := eventstore.Processes(ctx, conn)
+	if err != nil {
+		return err
+	}
+	names := map[domain.Release][]string{}
+	for _, p := range processes {
+		names[p.Version] = append(names[p.Version], p.Name)
+	}
+	var found []string
+	for _, p := range slices.CompactFunc(processes, func(a, b eventstore.Process) bool { return a.Version == b.Version }) {
+		found = append(found, fmt.Sprintf("%s (%s)", p.Version, strings.Join(names[p.Version], ", ")))
+	}
+	serve := "no process serves"
+	if found != nil {
+		serve = "processes serve with " + strings.Join(found, " and ")
+	}
+	off := eventstore.RulesOff(in)
+	if len(names) > 1 {
+		d.warn(check, serve, "finish the rolling restart")
+	} else {
+		d.ok(check, "%s", serve)
+	}
+	d.every(check, verdict{
+		len(off) > 0, stateWarn, "rules of this version are off: " + strings.Join(texts(off), ", "),
+		"integrity upgrade finish, once every process runs this version and none need go back",
+	})
+	return nil
+}

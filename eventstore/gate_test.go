@@ -1,0 +1,345 @@
+package eventstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/ledgertest"
+)
+
+const later = domain.ThisRelease + 1000 // the next minor version
+
+// of makes a process run another program.
+func of(p eventstore.Program, outdated func(*eventstore.OutdatedError)) func(*eventstore.Config) {
+	return func(c *eventstore.Config) { c.Gate = eventstore.NewGate(p, outdated) }
+}
+
+func direct(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// raise is what a migration does that an older program cannot work with.
+const raise = "UPDATE shard_heads SET minimum_version = greatest(minimum_version, $1), written_position = position RETURNING shard, position"
+
+// TestNothingIsCommittedAfterTheGate: two versions register into one ledger while it is raised above the older one. From
+// each head's position at that moment on, every event comes from the newer one, which goes on.
+func TestNothingIsCommittedAfterTheGate(t *testing.T) {
+	l := ledgertest.New(t)
+	var closings atomic.Int64
+	former := l.Process(t, l.URL, of(eventstore.ThisProgram(), func(*eventstore.OutdatedError) { closings.Add(1) }))
+	newer := l.Process(t, l.URL, of(eventstore.Program{Version: later, Rules: domain.RuleNames()}, nil))
+	var orgs []ledgertest.Organization
+	for shard := range domain.Shard(4) {
+		orgs = append(orgs, l.Organization(t, shard, domain.InternalPlan))
+	}
+	const writersOfEach, enough = 3, 20
+	var done [2]atomic.Int64 // registrations since the start, or since the raise
+	var stopped atomic.Bool
+	var writing sync.WaitGroup
+	for i, process := range []*eventstore.Ledger{former, newer} {
+		name := []string{"former", "newer"}[i]
+		for w := range writersOfEach * len(orgs) {
+			writing.Go(func() {
+				o := orgs[w%len(orgs)]
+				for n := int32(1); !stopped.Load(); n++ {
+					c := l.Register(t, o, o.Declaration(fmt.Sprintf("%s %d", name, w), n, "x"))
+					c.RequestID = name
+					err := process.Do(context.Background(), c)
+					if refused, ok := errors.AsType[*domain.Error](err); ok && refused.Code == domain.TemporarilyUnavailable && process == former {
+						return // for ever
+					}
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
+						return
+					}
+					done[i].Add(1)
+				}
+			})
+		}
+	}
+	some := func(from [2]int64, which ...int) {
+		pgtest.Eventually(t, "registrations go on", func() (bool, error) {
+			return !slices.ContainsFunc(which, func(i int) bool { return done[i].Load() < from[i]+enough }), nil
+		})
+	}
+	some([2]int64{}, 0, 1)
+	conn := direct(t, l.URL)
+	heads := map[domain.Shard]int64{}
+	rows, err := conn.Query(t.Context(), raise, later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var shard domain.Shard
+		var position int64
+		if err := rows.Scan(&shard, &position); err != nil {
+			t.Fatal(err)
+		}
+		heads[shard] = position
+	}
+	if err := rows.Err(); err != nil || len(heads) != 4 {
+		t.Fatal(heads, err)
+	}
+	some([2]int64{0, done[1].Load()}, 1)
+	pgtest.Eventually(t, "the former version has stopped", func() (bool, error) { return former.Gate.Err() != nil, nil })
+	stopped.Store(true)
+	writing.Wait()
+	if closings.Load() != 1 {
+		t.Errorf("the gate closed %d times", closings.Load())
+	}
+	want := "this program is version " + domain.ThisRelease.String() + " and the ledger takes " + later.String() + " or later: install that version and start it again"
+	if err := former.Gate.Err(); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	after := 0
+	for shard, events := range l.Audit(t) {
+		for _, e := range events {
+			if e.Position > heads[shard] {
+				after++
+				if e.RequestID != "newer" {
+					t.Errorf("shard %d position %d, after the raise at %d, is of the %s version", shard, e.Position, heads[shard], e.RequestID)
+				}
+			}
+		}
+	}
+	if after == 0 {
+		t.Error("nothing was registered after the raise")
+	}
+}
+
+// TestTheGateIsReadWithTheLock: a group that waits for the head while the gate is raised sees it raised.
+func TestTheGateIsReadWithTheLock(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	conn := direct(t, l.URL)
+	before := len(l.Events(t, 1))
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), strings.Replace(raise, "RETURNING", "WHERE shard = 1 RETURNING", 1), later); err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan error)
+	go func() { answer <- l.Do(context.Background(), l.Register(t, o, o.Declaration("d", 1, "x"))) }()
+	pgtest.Eventually(t, "the group waits", func() (bool, error) {
+		n, err := pgtest.Ask[int](l.URL, pgtest.LockWaits())
+		return n > 0, err
+	})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if refused, ok := errors.AsType[*domain.Error](<-answer); !ok || refused.Code != domain.TemporarilyUnavailable {
+		t.Errorf("%v", refused)
+	}
+	if events := l.Events(t, 1); len(events) != before {
+		t.Errorf("%d events, %d before", len(events), before)
+	}
+}
+
+// formerMove is how a program from before the gate moves a head.
+const formerMove = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
+
+// TestFormerProgramIsLockedOut: a program from before the gate, which reads none, works beside this one until the rules are
+// switched on, and not after, nor with shards that it adds.
+func TestFormerProgramIsLockedOut(t *testing.T) {
+	l := ledgertest.New(t)
+	l.Former(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	conn := direct(t, l.URL)
+	if _, err := conn.Exec(t.Context(), "SET ROLE integrity_service"); err != nil {
+		t.Fatal(err)
+	}
+	move := func() error {
+		tx, err := conn.Begin(t.Context())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		_, err = tx.Exec(t.Context(), formerMove, domain.Shard(1), int64(9000), time.Now())
+		return err
+	}
+	const addShards = "UPDATE ledger SET shards = shards + 1 WHERE id = 1"
+	refuses := func(err error, constraint string) {
+		t.Helper()
+		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "23514" || !strings.HasPrefix(refused.ConstraintName, constraint) {
+			t.Errorf("want a violation of %s: %v", constraint, err)
+		}
+	}
+	if err := move(); err != nil {
+		t.Fatal(err)
+	}
+	l.Must(t, l.Register(t, o, o.Declaration("d", 1, "x")))
+	if switched, in, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || !slices.Equal(switched, domain.RuleNames()) || in.Minimum != domain.ThisRelease {
+		t.Fatal(switched, in, err)
+	}
+	refuses(move(), "shard_heads_gate")
+	owner := direct(t, l.URL)
+	_, err := owner.Exec(t.Context(), addShards)
+	refuses(err, "ledger_gate")
+	l.Must(t, l.Register(t, o, o.Declaration("d", 2, "y")))
+
+	// Shards that this program adds have the gate of the others.
+	in, err := eventstore.Ensure(t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 6, Now: time.Now})
+	if err != nil || in.Shards != 6 {
+		t.Fatal(in, err)
+	}
+	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM shard_heads h, ledger l WHERE h.minimum_version = l.minimum_version AND h.rules = l.rules AND h.minimum_version > 0"); n != 6 || err != nil {
+		t.Errorf("%d heads have the gate: %v", n, err)
+	}
+	l.Audit(t)
+}
+
+// TestRulesAreSwitchedOn: a rule is on when every live process knows it, not before, and never off again.
+func TestRulesAreSwitchedOn(t *testing.T) {
+	l := ledgertest.New(t)
+	l.Former(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	for n := range int32(2) {
+		l.Must(t, l.Reserve(t, o, "reserved", n+1))
+	}
+	l.Must(t, &domain.SetCompanyStatus{Origin: o.Operator(), Company: o.Company.ID, Status: domain.CompanyClosedStatus})
+	register := func(version int32, on bool) {
+		t.Helper()
+		err := l.Do(t.Context(), l.Register(t, o, o.Declaration("reserved", version, "x")))
+		if refused, ok := errors.AsType[*domain.Error](err); on && err != nil || !on && (!ok || refused.Code != domain.CompanyClosed) {
+			t.Errorf("version %d with the rule on=%t: %v", version, on, err)
+		}
+	}
+	pool, err := cluster.At(l.URL).QueuePool(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	// One process knows every rule, one knows none.
+	knowing := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "knowing"}
+	lagging := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(eventstore.Program{Version: domain.ThisRelease - 1}, nil), Name: "lagging"}
+	for _, h := range []*eventstore.Heartbeat{knowing, lagging} {
+		if err := h.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err = eventstore.SwitchOn(t.Context(), l.URL)
+	if lags, ok := errors.AsType[*eventstore.LaggingError](err); !ok || len(lags.Processes) != 1 || lags.Processes[0].Name != "lagging" {
+		t.Fatalf("a process does not know the rules: %v", err)
+	}
+	register(1, false)
+	// It has died, and its row has expired by the clock of the database.
+	pgtest.Exec(t, l.URL, "UPDATE processes SET seen_at = now() - interval '31 seconds' WHERE name = 'lagging'")
+	if _, in, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || in.Minimum != domain.ThisRelease {
+		t.Fatal(in, err)
+	}
+	register(1, true)
+	register(3, false) // not reserved
+	// It was only frozen: it does not decide without the rule, whatever version it calls itself.
+	revived := l.Process(t, l.URL, of(eventstore.Program{Version: later}, nil))
+	if err := revived.Do(t.Context(), l.Register(t, o, o.Declaration("reserved", 2, "x"))); err == nil || revived.Gate.Err() == nil || !strings.Contains(revived.Gate.Err().Error(), string(domain.ReservedBeforeClosing)) {
+		t.Errorf("%v, %v", err, revived.Gate.Err())
+	}
+	if err := lagging.Beat(t.Context()); err == nil || lagging.Gate.Err() == nil {
+		t.Errorf("its heartbeat: %v", err)
+	}
+	if switched, _, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || len(switched) > 0 {
+		t.Errorf("nothing is left to switch on: %v, %v", switched, err)
+	}
+	register(2, true)
+	l.Audit(t)
+}
+
+// TestSwitchIsCompleted: a switch that ended after the ledger's row is completed by the next process that starts.
+func TestSwitchIsCompleted(t *testing.T) {
+	l := ledgertest.New(t)
+	l.Former(t)
+	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 1000000, gated_shards = shards, rules = '{one,two}'")
+	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET rules = '{two,three}' WHERE shard = 2")
+	if _, err := eventstore.Ensure(t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 4, Now: time.Now}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgtest.Ask[string](l.URL, "SELECT string_agg(format('%s %s %s', shard, minimum_version, array_to_string(rules, ',')), '; ' ORDER BY shard) FROM shard_heads")
+	if want := "0 1000000 one,two; 1 1000000 one,two; 2 1000000 two,three,one; 3 1000000 one,two"; err != nil || got != want {
+		t.Errorf("%s, %v, want %s", got, err, want)
+	}
+}
+
+// TestHeartbeat: a process shows itself while it runs, rows of the dead are forgotten, and an idle process learns that it is
+// outdated.
+func TestHeartbeat(t *testing.T) {
+	l := ledgertest.New(t)
+	pool, err := cluster.At(l.URL).QueuePool(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	pgtest.Exec(t, l.URL, "INSERT INTO processes (id, name, version, rules, seen_at) VALUES ('a', 'dead', 1, '{}', now() - interval '61 minutes'), ('b', 'dying', 1, '{}', now() - interval '31 seconds')")
+	h := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "a \xff name " + strings.Repeat("x", 300)}
+	for range 2 {
+		if err := h.Beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live, err := eventstore.Processes(t.Context(), pool)
+	if err != nil || len(live) != 1 || live[0].Version != domain.ThisRelease || !slices.Equal(live[0].Rules, domain.RuleNames()) || !strings.HasPrefix(live[0].Name, "a ? name x") {
+		t.Fatal(live, err)
+	}
+	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM processes"); n != 2 || err != nil {
+		t.Errorf("%d rows, %v", n, err)
+	}
+	pgtest.Exec(t, l.URL, fmt.Sprintf("UPDATE ledger SET minimum_version = %d", later))
+	if err := h.Beat(t.Context()); err == nil || h.Gate.Err() == nil {
+		t.Errorf("a ledger of version %s: %v", later, err)
+	}
+	select {
+	case <-h.Gate.Closed():
+	default:
+		t.Error("the gate is open")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h.Run(ctx, func(err error) { t.Error(err) })
+	if live, err := eventstore.Processes(t.Context(), pool); err != nil || len(live) != 0 {
+		t.Error(live, err)
+	}
+}
+
+// TestOldProgramDoesNotStart: who opens a ledger is refused in one sentence; who opens something else is not.
+func TestOldProgramDoesNotStart(t *testing.T) {
+	l := ledgertest.New(t)
+	program := eventstore.ThisProgram()
+	if err := program.AdmittedAt(t.Context(), l.URL); err != nil {
+		t.Error(err)
+	}
+	for spoil, want := range map[string]string{
+		fmt.Sprintf("UPDATE ledger SET rules = '{}', minimum_version = %d", later): "this program is version 1.0.0 and the ledger takes 1.1.0 or later: install that version and start it again",
+		"UPDATE ledger SET minimum_version = 1000000, rules = '{unheard-of}'": "the ledger decides by the rule unheard-of, which this program (version 1.0.0) does not know: " +
+			"install the version that the other processes run (integrity upgrade status) and start it again",
+	} {
+		pgtest.Exec(t, l.URL, spoil)
+		if err := program.AdmittedAt(t.Context(), l.URL); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", spoil, err)
+		}
+	}
+	pgtest.Exec(t, l.URL, "DELETE FROM ledger")
+	if err := program.AdmittedAt(t.Context(), l.URL); err != nil {
+		t.Errorf("without a ledger: %v", err)
+	}
+}

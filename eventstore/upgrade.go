@@ -1,0 +1,223 @@
+package eventstore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/history"
+)
+
+// minimumOf is the lowest version that knows all of these rules of this program.
+func minimumOf(rules []domain.Rule) (minimum domain.Release) {
+	for _, r := range domain.Rules() {
+		if slices.Contains(rules, r.Name) {
+			minimum = max(minimum, r.Since)
+		}
+	}
+	return minimum
+}
+
+const (
+	// beatEvery is how often a process renews its row.
+	beatEvery = 5 * time.Second
+	beatLimit = 4 * time.Second
+)
+
+const (
+	renewProcess = `INSERT INTO processes (id, name, version, rules) VALUES ($1, left($2, 200), $3, coalesce($4::text[], '{}'))
+		ON CONFLICT (id) DO UPDATE SET seen_at = now()`
+	// An hour is long after a row has stopped to count as a live process. This bounds the table by the starts of an hour.
+	forgetProcesses = "DELETE FROM processes WHERE seen_at < now() - interval '1 hour'"
+	endProcess      = "DELETE FROM processes WHERE id = $1"
+	// A process is live for six beats after it was seen. By the clock of the database alone.
+	readProcesses = `SELECT id, name, version, rules, started_at, extract(epoch FROM now() - seen_at)::float8 FROM processes
+		WHERE seen_at >= now() - interval '30 seconds' ORDER BY version, name, id`
+)
+
+// Heartbeat shows operators, and whoever switches rules on, that this process serves, and closes the gate of a process
+// in which no group does.
+type Heartbeat struct {
+	Pool Database
+	Gate *Gate
+	Name string // for people: host and process
+
+	id string
+}
+
+// Beat renews the process's row and reads the ledger's gate, with an *OutdatedError where that is closed. The first one
+// comes before the process serves.
+func (h *Heartbeat) Beat(ctx context.Context) error {
+	if h.id == "" {
+		h.id = rand.Text()
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatLimit)
+	defer cancel()
+	b := &pgx.Batch{}
+	b.Queue(renewProcess, h.id, strings.ToValidUTF8(h.Name, "?"), h.Gate.Version, h.Gate.Rules)
+	b.Queue(forgetProcesses)
+	if err := h.Pool.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("write that this process serves: %w", err)
+	}
+	return h.Gate.pass(h.Gate.obeys(ctx, h.Pool))
+}
+
+// Run beats until ctx ends, and takes the process's row away then. A beat that fails is logged by failed.
+func (h *Heartbeat) Run(ctx context.Context, failed func(error)) {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), beatLimit)
+			defer cancel()
+			if _, err := h.Pool.Exec(ending, endProcess, h.id); err != nil {
+				failed(err)
+			}
+			return
+		case <-tick.C:
+			var outdated *OutdatedError // the gate has said so
+			if err := h.Beat(ctx); err != nil && !errors.As(err, &outdated) && ctx.Err() == nil {
+				failed(err)
+			}
+		}
+	}
+}
+
+// Process is one that serves, or did less than half a minute ago.
+type Process struct {
+	ID        string
+	Name      string
+	Version   domain.Release
+	Rules     []domain.Rule // that it knows
+	StartedAt time.Time
+	Seen      float64 // seconds ago, by the database's clock
+}
+
+// Lacks lists which of the rules the process does not know.
+func (p Process) Lacks(rules []domain.Rule) (unknown []domain.Rule) {
+	for _, r := range rules {
+		if !slices.Contains(p.Rules, r) {
+			unknown = append(unknown, r)
+		}
+	}
+	return unknown
+}
+
+// Processes lists the live ones by their heartbeats. A program from before 1.0.0 has none.
+func Processes(ctx context.Context, from history.Querier) ([]Process, error) {
+	rows, _ := from.Query(ctx, readProcesses) // its error is that of the rows
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Process])
+	if err != nil {
+		return nil, fmt.Errorf("list the processes that serve: %w", err)
+	}
+	return all, nil
+}
+
+// RulesOff lists the rules of this program that a ledger does not follow yet.
+func RulesOff(in Installation) (off []domain.Rule) {
+	for _, r := range domain.RuleNames() {
+		if !slices.Contains(in.Rules, r) {
+			off = append(off, r)
+		}
+	}
+	return off
+}
+
+// LaggingError lists processes that would stop if the rules were switched on.
+type LaggingError struct{ Processes []Process }
+
+func (e *LaggingError) Error() string {
+	var text strings.Builder
+	text.WriteString("nothing is switched on while processes run that do not know every rule: update or stop ")
+	for i, p := range e.Processes {
+		if i > 0 {
+			text.WriteString(", ")
+		}
+		fmt.Fprintf(&text, "%s (version %s)", p.Name, p.Version)
+	}
+	return text.String()
+}
+
+// SwitchOn makes the ledger follow every rule of this program from each shard's next group on, and raises the lowest
+// version that may serve to the one that the rules need. It refuses with a *LaggingError while a live process does not
+// know all of them. Nothing is ever switched off. It connects as the role of url, which owns the tables.
+//
+// The ledger's row comes first, so that no process starts that would have to stop. If this process ends before all heads
+// have followed, the next Ensure, of whatever process, or another call completes it.
+func SwitchOn(ctx context.Context, url string) (switched []domain.Rule, in Installation, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, in, fmt.Errorf("open database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT FROM ledger WHERE id = 1 FOR UPDATE"); err != nil {
+			return fmt.Errorf("lock the ledger row: %w", err)
+		}
+		if in, err = ReadInstallation(ctx, tx); err != nil {
+			return err
+		}
+		switched = RulesOff(in)
+		processes, err := Processes(ctx, tx)
+		if err != nil {
+			return err
+		}
+		processes = slices.DeleteFunc(processes, func(p Process) bool { return p.Lacks(switched) == nil })
+		if len(processes) > 0 {
+			return &LaggingError{processes}
+		}
+		in.Rules = append(in.Rules, switched...)
+		in.Minimum = max(in.Minimum, minimumOf(in.Rules))
+		if _, err := tx.Exec(ctx, "UPDATE ledger SET minimum_version = $1, rules = $2, gated_shards = shards WHERE id = 1", in.Minimum, in.Rules); err != nil {
+			return fmt.Errorf("switch rules on: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, in, err
+	}
+	return switched, in, followLedger(ctx, conn)
+}
+
+const (
+	lateHeads = `SELECT h.shard FROM shard_heads h, ledger l
+		WHERE l.id = 1 AND (h.minimum_version < l.minimum_version OR NOT h.rules @> l.rules) ORDER BY h.shard`
+	// It waits for the head's lock: the group that holds it ends before the gate is raised.
+	raiseHead = `UPDATE shard_heads SET minimum_version = greatest(minimum_version, $2), written_position = position,
+		rules = rules || ARRAY(SELECT r FROM unnest($3::text[]) r WHERE NOT r = ANY(rules)) WHERE shard = $1`
+)
+
+// followLedger brings heads to what the ledger's row says, one after the other: each shard stands still for one short
+// transaction.
+func followLedger(ctx context.Context, conn *pgx.Conn) error {
+	rows, _ := conn.Query(ctx, lateHeads) // its error is that of the rows
+	late, err := pgx.CollectRows(rows, pgx.RowTo[domain.Shard])
+	if err != nil || len(late) == 0 {
+		return wrapped("look for shards that decide by earlier rules", err)
+	}
+	in, err := ReadInstallation(ctx, conn)
+	if err != nil {
+		return err
+	}
+	for _, shard := range late {
+		if _, err := conn.Exec(ctx, raiseHead, shard, in.Minimum, in.Rules); err != nil {
+			return fmt.Errorf("switch rules on in shard %d: %w", shard, err)
+		}
+	}
+	return nil
+}
+
+func wrapped(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
