@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/operator"
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/handlers/wire"
+)
+
+// declared is a version of one document of the company c.
+func declared(version int32) wire.Declaration {
+	return wire.Declaration{
+		CompanyReference: "c", Source: "s", DocumentReference: "d", Version: version, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
+		MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+	}
+}
+
+func (s *running) registers(key string, version int32) (status int) {
+	status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/integrity/records", key, declared(version), nil)
+	if status == 0 {
+		s.t.Error(err)
+	}
+	return status
+}
+
+// TestOutdatedProgram: a process that runs while the ledger stops to take its version commits nothing more, says why once,
+// and answers reads. No other starts, and no command writes.
+func TestOutdatedProgram(t *testing.T) {
+	t.Parallel()
+	url := foreignDatabase(t.Context(), t)
+	database := []string{"INTEGRITY_DATABASE_URL=" + url}
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	s := surroundings{env: database}.start(t, dir, "--issuer", "outdated")
+	key := externalAccount(t, database)
+	if status := s.registers(key, 1); status != http.StatusCreated {
+		t.Fatal(status)
+	}
+	var view operator.UpgradeView
+	mustJSON(t, database, &view, "upgrade", "status")
+	if len(view.Processes) != 1 || view.Processes[0].Version != view.Version || view.MinimumVersion != view.Version || !view.Rules[0].On {
+		t.Errorf("%+v", view)
+	}
+	if said := must(t, database, "upgrade", "finish"); said != "every rule of this version was on before\n" {
+		t.Error(said)
+	}
+	// What a later version does when it switches a rule on.
+	pgtest.Exec(t, url, "UPDATE ledger SET minimum_version = 1001000")
+	pgtest.Exec(t, url, "UPDATE shard_heads SET minimum_version = 1001000")
+	if status := s.registers(key, 2); status != http.StatusServiceUnavailable {
+		t.Errorf("a registration: %d", status)
+	}
+	const sentence = "this program is version 1.0.0 and the ledger takes 1.1.0 or later: install that version and start it again"
+	eventually(t, "not ready", func() error {
+		response, err := plainHTTP().Get(s.base + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(text), sentence) {
+			return fmt.Errorf("%d %s %w", response.StatusCode, text, err)
+		}
+		return nil
+	})
+	if status, err := call(plainHTTP(), http.MethodGet, s.base+"/api/v1/integrity/usage", key, nil, nil); status != http.StatusOK {
+		t.Errorf("a read: %d %v", status, err)
+	}
+	if text := readLog(t, s); strings.Count(text, sentence) < 1 || strings.Count(text, `msg="nothing is committed any more`) != 1 {
+		t.Errorf("log: %s", text)
+	}
+	for _, args := range [][]string{
+		{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0"}, {"migrate"}, {"rebuild"}, {"organization", "create", "Y", "--plan", "internal"},
+		{"upgrade", "finish"}, {"audit"},
+	} {
+		if r := integrity(t, database, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, sentence) {
+			t.Errorf("%v: %d %s", args, r.code, r.errs)
+		}
+	}
+	s.stop()
+	if n, err := pgtest.Ask[int](url, "SELECT count(*)::int FROM processes"); n != 0 || err != nil {
+		t.Errorf("%d processes show themselves after the end: %v", n, err)
+	}
+}
+
+// TestFormerVersionIsLockedOut: the version before, which knows no gate, makes a ledger and writes beside this version and
+// after it, until the upgrade is finished. Then it commits nothing more, this version goes on, and the history is clean.
+func TestFormerVersionIsLockedOut(t *testing.T) {
+	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")
+	if previous == "" {
+		t.Skip("INTEGRITY_TEST_PREVIOUS names no earlier version: make upgrade does")
+	}
+	url := foreignDatabase(t.Context(), t)
+	database := []string{"INTEGRITY_DATABASE_URL=" + url}
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	before, in := surroundings{env: database, program: previous}, surroundings{env: database}
+	former := before.start(t, dir, "--issuer", "former")
+	newer := in.start(t, dir)
+	key := externalAccount(t, database)
+	version := int32(0)
+	registers := func(s *running, want int) {
+		t.Helper()
+		if version++; s.registers(key, version) != want {
+			t.Errorf("version %d: not %d", version, want)
+		}
+	}
+	for _, s := range []*running{former, newer, former} {
+		registers(s, http.StatusCreated)
+	}
+	// Back to the version before, and forward again.
+	newer.stop()
+	registers(former, http.StatusCreated)
+	newer = in.start(t, dir)
+	if said := must(t, database, "upgrade", "finish"); !strings.HasPrefix(said, "switched on: ") {
+		t.Error(said)
+	}
+	registers(former, http.StatusInternalServerError)
+	registers(newer, http.StatusCreated)
+	registers(former, http.StatusInternalServerError)
+	registers(before.start(t, dir), http.StatusInternalServerError)
+	registers(newer, http.StatusCreated)
+	must(t, database, "audit", "--data-dir", dir)
+	if out := must(t, database, "rebuild", "--check"); !strings.HasSuffix(out, "0 rows differ\n") {
+		t.Errorf("rebuild --check: %s", out)
+	}
+}
