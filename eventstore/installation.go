@@ -23,6 +23,7 @@ type Installation struct {
 	CreatedAt time.Time
 	Minimum   domain.Release // the lowest program version that may serve; 0: every one
 	Rules     []domain.Rule  // that are on
+	FeedEpoch int64          // Epoch, or a later one that a rebuild of the feed has given
 }
 
 // Settings are what a new ledger is created with. Issuer is fixed then; a larger number of shards later adds empty
@@ -96,6 +97,42 @@ func nextEpoch(last int64, now time.Time, within uint32) (int64, error) {
 	return next, nil
 }
 
+func freshEpoch(last int64, now time.Time) (int64, error) {
+	var random [4]byte
+	rand.Read(random[:])
+	return nextEpoch(last, now, binary.BigEndian.Uint32(random[:]))
+}
+
+// RaiseFeedEpoch tells the readers of the feed, and nobody else, that a rebuild has changed rows of it: rows that they
+// have read are gone, or rows lie before their cursor that they have not read. It reports whether a rebuild has.
+func RaiseFeedEpoch(ctx context.Context, url string, now time.Time) (raised bool, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return false, fmt.Errorf("open database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `SELECT feed_mending FROM ledger WHERE id = 1 FOR UPDATE`).Scan(&raised)
+		if err != nil || !raised {
+			return err
+		}
+		in, err := ReadInstallation(ctx, tx)
+		if err != nil {
+			return err
+		}
+		next, err := freshEpoch(in.FeedEpoch, now)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE ledger SET feed_epoch = $1, feed_mending = false WHERE id = 1`, next)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("raise the epoch of the feed: %w", err)
+	}
+	return raised, nil
+}
+
 // RaiseEpoch tells every consumer of a feed that the ledger at url was restored from a backup. It is called once for
 // each restore, before the ledger serves again.
 func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, error) {
@@ -110,11 +147,10 @@ func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, e
 			return err
 		}
 		last := in.Epoch
-		var random [4]byte
-		rand.Read(random[:])
-		if in.Epoch, err = nextEpoch(last, now, binary.BigEndian.Uint32(random[:])); err != nil {
+		if in.Epoch, err = freshEpoch(in.FeedEpoch, now); err != nil {
 			return err
 		}
+		in.FeedEpoch = in.Epoch
 		tag, err := tx.Exec(ctx, `UPDATE ledger SET epoch = $1 WHERE id = 1 AND epoch = $2`, in.Epoch, last)
 		if err != nil {
 			return fmt.Errorf("raise the epoch: %w", err)
@@ -129,7 +165,9 @@ func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, e
 
 // ReadInstallation reads the row of a ledger.
 func ReadInstallation(ctx context.Context, from history.Querier) (Installation, error) {
-	rows, _ := from.Query(ctx, `SELECT issuer, secret, shards, epoch, created_at, minimum_version, rules FROM ledger WHERE id = 1`) // its error is that of the rows
+	const query = `SELECT issuer, secret, shards, epoch, created_at, minimum_version, rules, greatest(epoch, feed_epoch)
+		FROM ledger WHERE id = 1`
+	rows, _ := from.Query(ctx, query) // its error is that of the rows
 	in, err := pgx.CollectOneRow(rows, pgx.RowToStructByPos[Installation])
 	if err != nil {
 		return in, fmt.Errorf("read ledger row: %w", err)

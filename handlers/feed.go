@@ -24,21 +24,31 @@ func (s *server) changes(r *http.Request) (any, error) {
 	q := newQuery(r)
 	company := q.reference("companyReference")
 	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)
-	epoch := q.integer("epoch", 0, strictjson.MaxInteger, s.Installation.Epoch, strictjson.Optional)
+	known := s.feedEpoch()
+	epoch := q.integer("epoch", 0, strictjson.MaxInteger, known, strictjson.Optional)
 	limit := int(q.integer("limit", 1, maxFeedLimit, feedLimit, strictjson.Optional))
 	wait := time.Duration(q.integer("wait", 0, 25, 0, strictjson.Optional)) * time.Second
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
-	if epoch != s.Installation.Epoch {
+	if epoch != known {
 		return nil, domain.Refuse(domain.CursorAhead,
-			"The cursor is of epoch %d, the ledger's is %d: the database was restored since. Read the feed again from a cursor you trust, or from 0.", epoch, s.Installation.Epoch)
+			"The cursor is of epoch %d, the ledger's is %d: the database was restored, or the feed mended, since. "+
+				"Read the feed again from a cursor you trust, or from 0.", epoch, known)
 	}
 	page, err := s.changesAfter(r.Context(), callOf(r).access, company, after, limit)
 	if err == nil && len(page.Events) == 0 && wait > 0 {
 		page, err = s.await(r, company, after, limit, wait)
 	}
-	return response{data: page, epoch: &s.Installation.Epoch}, err
+	return response{data: page, epoch: &known}, err
+}
+
+// feedEpoch must be read before a page: a page from before a rebuild must not come with the epoch from after it.
+func (s *server) feedEpoch() int64 {
+	if s.FeedEpoch == nil {
+		return s.Installation.Epoch
+	}
+	return max(s.Installation.Epoch, s.FeedEpoch())
 }
 
 // changesAfter reads a page of the feed without waiting.

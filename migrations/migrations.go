@@ -32,9 +32,11 @@ func Up(ctx context.Context, url string) error {
 	if err := refuseWorker(ctx, url); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	err := withProvider(ctx, url, "migrate", func(p *goose.Provider) error {
-		_, err := p.Up(ctx)
-		return err
+	err := withProvider(ctx, url, "migrate", func(db *sql.DB, p *goose.Provider) error {
+		if _, err := p.Up(ctx); err != nil {
+			return err
+		}
+		return record(ctx, db, p)
 	})
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ func Up(ctx context.Context, url string) error {
 
 // Versions returns the number of the last migration that the database at url has, and of the last that this binary knows.
 func Versions(ctx context.Context, url string) (database, known int64, err error) {
-	err = withProvider(ctx, url, "ask for the version of the schema", func(p *goose.Provider) (err error) {
+	err = withProvider(ctx, url, "ask for the version of the schema", func(_ *sql.DB, p *goose.Provider) (err error) {
 		database, known, err = p.GetVersions(ctx)
 		return err
 	})
@@ -69,7 +71,7 @@ func Hash() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-func withProvider(ctx context.Context, url, what string, do func(*goose.Provider) error) (err error) {
+func withProvider(ctx context.Context, url, what string, do func(*sql.DB, *goose.Provider) error) (err error) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		return fmt.Errorf("open database for migrations: %w", err)
@@ -87,7 +89,7 @@ func withProvider(ctx context.Context, url, what string, do func(*goose.Provider
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
-	if err := do(provider); err != nil {
+	if err := do(db, provider); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -31,7 +31,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 
 // shardless are the tables that belong to no tenant.
 func shardless() []string {
-	return []string{"ledger", "oauth_subjects", "goose_db_version", "transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_cosignatures", "transparency_keys", "log_timestamps", "witness_logs", "witness_split_views", "processes"}
+	return []string{"ledger", "oauth_subjects", "goose_db_version", "applied_migrations", "transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_cosignatures", "transparency_keys", "log_timestamps", "witness_logs", "witness_split_views", "processes"}
 }
 
 const keysWithoutShard = `SELECT n.nspname || '.' || c.relname || ': ' || coalesce(k.relname, 'no primary key')

@@ -234,6 +234,10 @@ func isUniqueViolation(err error) bool {
 	return ok && refused.Code == "23505"
 }
 
+// feedTable is the projection whose readers go by a cursor. They must be told when rows before it change
+// (eventstore.RaiseFeedEpoch), also if this process ends before it tells them.
+const feedTable = "feed"
+
 // mend makes rows what the log says, under the shard's lock and at its head.
 func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error {
 	if err := w.replay(ctx); err != nil { // so that little is left to do under the lock
@@ -268,6 +272,11 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 		if _, err := tx.Exec(ctx, fmt.Sprintf("DELETE FROM %s t USING %s WHERE t.shard = $1 AND %s",
 			t.live, keys, strings.Join(equal, " AND ")), args...); err != nil {
 			return err
+		}
+		if t.name == feedTable {
+			if _, err := tx.Exec(ctx, "UPDATE public.ledger SET feed_mending = true WHERE id = 1 AND NOT feed_mending"); err != nil {
+				return err
+			}
 		}
 		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO %[1]s (%[2]s) SELECT r.* FROM %[3]s
 			JOIN LATERAL (SELECT %[2]s FROM %[4]s t WHERE t.shard = $1 AND %[5]s OFFSET 0) r ON true`,

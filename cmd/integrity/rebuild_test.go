@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,5 +117,90 @@ func busyShard(t *testing.T, dir string, rebuild []string) {
 	}
 	if r := integrity(t, nil, rebuild...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "shard 3: another rebuild") || !strings.HasSuffix(r.out, "0 rows differ\n") {
 		t.Errorf("beside another rebuild: %d %s %s", r.code, r.out, r.errs)
+	}
+}
+
+// TestRebuildDroppedTable: a projection that was dropped comes back whole, with its rights, while the service runs, and
+// readers of the feed see a new epoch.
+func TestRebuildDroppedTable(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	s := start(t, dir, "--demo", "--shards", "2")
+	demo := s.demo()
+	env := []string{config.VariableAPIKey + "=" + demo.Keys.Worker, config.VariableBaseURL + "=" + s.base}
+	register := func(document string) result {
+		file := write(t, filepath.Join(t.TempDir(), "a.pdf"), document)
+		return integrity(t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", document, "--version", "1")
+	}
+	type page struct {
+		Data struct {
+			Events []struct{ ID string } `json:"events"`
+		} `json:"data"`
+		Meta struct {
+			Epoch int64 `json:"epoch"`
+		} `json:"meta"`
+	}
+	feed := func() (p page) {
+		t.Helper()
+		request, err := http.NewRequest(http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference="+demo.CompanyReference, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+demo.Keys.Worker)
+		answer, err := plainHTTP().Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if err := json.NewDecoder(answer.Body).Decode(&p); err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("feed: %d %v", answer.StatusCode, err)
+		}
+		return p
+	}
+	rebuild := func(words ...string) result {
+		return integrity(t, nil, append([]string{"rebuild", "--data-dir", dir}, words...)...)
+	}
+	for _, document := range []string{"a", "b"} {
+		if r := register(document); r.code != cli.ExitOK {
+			t.Fatalf("%d %s", r.code, r.errs)
+		}
+	}
+	before := feed()
+	spoil(t, dir, "DROP TABLE feed")
+	if r := register("c"); r.code == cli.ExitOK {
+		t.Error("registered without a feed")
+	}
+	if r := integrity(t, nil, "doctor", "--data-dir", dir); r.code != cli.ExitNegative ||
+		!strings.Contains(r.out, "table public.feed is missing") || !strings.Contains(r.out, "integrity rebuild makes it again") {
+		t.Errorf("doctor: %d %s", r.code, r.out)
+	}
+	if r := rebuild("--check"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "feed") {
+		t.Errorf("--check: %d %s %s", r.code, r.out, r.errs)
+	}
+	if r := rebuild("--shard", "1"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "rebuild everything") {
+		t.Errorf("--shard: %d %s %s", r.code, r.out, r.errs)
+	}
+	if r := rebuild(); r.code != cli.ExitOK || !strings.Contains(r.errs, "epoch was raised") {
+		t.Errorf("rebuild: %d %s %s", r.code, r.out, r.errs)
+	}
+	if r := integrity(t, nil, "doctor", "--data-dir", dir); strings.Contains(r.out, "fail  schema") || !strings.Contains(r.out, "as the migrations make them") {
+		t.Errorf("doctor after the rebuild: %d %s", r.code, r.out)
+	}
+	if r := register("d"); r.code != cli.ExitOK {
+		t.Errorf("register after the rebuild: %s", r.errs)
+	}
+	eventually(t, "readers of the feed see a new epoch", func() error {
+		if epoch := feed().Meta.Epoch; epoch <= before.Meta.Epoch {
+			return fmt.Errorf("epoch %d after %d", epoch, before.Meta.Epoch)
+		}
+		return nil
+	})
+	after := feed()
+	if n := len(before.Data.Events); n < 2 || len(after.Data.Events) != n+1 || !slices.Equal(after.Data.Events[:n], before.Data.Events) {
+		t.Errorf("events %v, then %v", before.Data.Events, after.Data.Events)
+	}
+	spoil(t, dir, "UPDATE documents SET highest_version = 9")
+	if r := rebuild(); r.code != cli.ExitOK || strings.Contains(r.errs, "epoch") {
+		t.Errorf("rebuild of another table: %d %s %s", r.code, r.out, r.errs)
 	}
 }

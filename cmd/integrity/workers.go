@@ -23,6 +23,7 @@ const (
 	trafficEvery        = 10 * time.Second
 	keyUseEvery         = time.Minute
 	keyWarningEvery     = 24 * time.Hour
+	feedEpochEvery      = 5 * time.Second
 )
 
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
@@ -58,6 +59,8 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
 	workers.Go(func() { every(working, forgetSessionsEvery, s.forgetSessions) })
 	workers.Go(func() { every(working, time.Hour, s.correctAddresses) })
+	s.feedEpoch.Store(s.installed.FeedEpoch)
+	workers.Go(func() { every(working, feedEpochEvery, s.readFeedEpoch) })
 	if s.linkMailer != nil {
 		workers.Go(func() { s.linkMailer.Run(working) })
 	}
@@ -93,6 +96,14 @@ func every(ctx context.Context, interval time.Duration, do func(context.Context)
 			return
 		case <-again.C:
 		}
+	}
+}
+
+// readFeedEpoch learns that a rebuild, by another process, has changed rows of the feed. While the database is away, the
+// epoch stays as it was.
+func (s *service) readFeedEpoch(ctx context.Context) {
+	if in, err := eventstore.ReadInstallation(ctx, s.read); err == nil {
+		s.feedEpoch.Store(in.FeedEpoch)
 	}
 }
 

@@ -74,6 +74,11 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 	if has < knows {
 		return // the questions that follow are for the newest schema
 	}
+	if has == knows { // a newer schema is more than this program knows
+		if err := d.schema(ctx, conn); err != nil {
+			d.fail("schema", err.Error(), remedy(err))
+		}
+	}
 	if err := d.ledger(ctx, conn, url); err != nil {
 		d.fail("ledger", err.Error(), remedy(err))
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -21,7 +22,9 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/migrations"
 	"integrityledger/projections"
 )
 
@@ -59,6 +62,11 @@ func (a *app) rebuildCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		whole := only.IsZero() && len(of) == l.Installation.Shards && len(*names) == 0
+		lost, err := a.recreate(ctx, l.URL, *check, whole)
+		if err != nil {
+			return err
+		}
 		pool, err := cluster.At(l.URL).RebuildPool(ctx, *jobs)
 		if err != nil {
 			return err
@@ -77,8 +85,47 @@ func (a *app) rebuildCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.rebuild(ctx, &projections.Rebuild{Pool: pool, Program: program, Organization: *only, Only: *names, Check: *check}, of, *jobs, v.json)
+		err = a.rebuild(ctx, &projections.Rebuild{Pool: pool, Program: program, Organization: *only, Only: *names, Check: *check}, of, *jobs, v.json)
+		if *check {
+			return err
+		}
+		if err == nil && len(lost) > 0 {
+			err = migrations.Release(ctx, l.URL, lost)
+		}
+		return errors.Join(err, a.tellReaders(ctx, l.URL))
 	})
+}
+
+// recreate makes the tables of projections again that are missing, and returns which were lost. They are filled by a
+// rebuild of everything, before which the service must not use them.
+func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]string, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	lost, err := migrations.Lost(ctx, conn)
+	names := strings.Join(lost, ", ")
+	switch {
+	case err != nil || len(lost) == 0:
+		return nil, err
+	case check:
+		_, _ = fmt.Fprintf(a.Errs, "tables are missing: %s; integrity rebuild makes them again from the log\n", names)
+		return nil, cli.NegativeError("")
+	case !whole:
+		return nil, fmt.Errorf("tables are missing (%s): rebuild everything, without --organization, --shard and --projection", names)
+	}
+	_, _ = fmt.Fprintf(a.Errs, "making tables again, for the service once they are filled: %s\n", names)
+	return lost, migrations.Recreate(ctx, url, lost)
+}
+
+// tellReaders raises the epoch of the feed if rows of it have changed, by this rebuild or by one that was killed.
+func (a *app) tellReaders(ctx context.Context, url string) error {
+	raised, err := eventstore.RaiseFeedEpoch(context.WithoutCancel(ctx), url, a.Now())
+	if raised {
+		_, _ = fmt.Fprintln(a.Errs, "rows of the feed have changed: its epoch was raised, so that its readers read it again")
+	}
+	return err
 }
 
 func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {
