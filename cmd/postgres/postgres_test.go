@@ -503,10 +503,10 @@ func TestLongPathTakesAShortSocketDirectory(t *testing.T) {
 func TestLogHoldsNothingOfTheData(t *testing.T) {
 	dir := dataDir(t)
 	s := start(t, config(dir))
-	query(t, s, "CREATE TABLE people (mail text PRIMARY KEY)")
+	query(t, s, "CREATE TABLE people (mail text PRIMARY KEY, age int CHECK (age > 0))")
 	for _, sql := range []string{
-		"INSERT INTO people VALUES ($1)", "INSERT INTO people VALUES ($1)", "SELECT $1::int::text", "SELECT 'secret-literal'::int::text",
-		"DO $$ BEGIN RAISE WARNING 'secret-warning'; END $$", "SELECT nosuch_secret()",
+		"INSERT INTO people VALUES ($1)", "INSERT INTO people VALUES ($1)", "INSERT INTO people VALUES ('secret-literal', 0)",
+		"INSERT INTO people VALUES ($1 || 'other', 1 / 0)", "DO $$ BEGIN RAISE WARNING 'secret-warning'; END $$",
 	} {
 		var args []any
 		if strings.Contains(sql, "$1") {
@@ -521,6 +521,14 @@ func TestLogHoldsNothingOfTheData(t *testing.T) {
 	}
 	if strings.Contains(string(raw), "secret") {
 		t.Errorf("%s", raw)
+	}
+	for _, want := range []string{
+		`ERROR:  duplicate key value violates unique constraint "people_pkey"`,
+		`ERROR:  new row for relation "people" violates check constraint "people_age_check"`, "ERROR:  division by zero",
+	} {
+		if !strings.Contains(string(raw), want) {
+			t.Errorf("the log lacks %s: %s", want, raw)
+		}
 	}
 }
 
