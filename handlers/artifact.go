@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"integrityledger/domain"
@@ -232,9 +234,29 @@ func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (w
 	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, err
 }
 
+// artifact answers an artifact with its newest statements. A later page has the versions alone that its statements are about.
 func (s *server) artifact(r *http.Request) (any, error) {
-	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, artifactID(r))
-	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, err
+	q, from := newQuery(r), query.NewestStatements()
+	later := q.cursor("after", func(text string) bool {
+		review, approval, _ := strings.Cut(text, " ")
+		var wrong [2]error
+		from.Review, wrong[0] = domain.ParseID[domain.ReviewID](review)
+		from.Approval, wrong[1] = domain.ParseID[domain.ApprovalID](approval)
+		return wrong == [2]error{}
+	}) != ""
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	artifact, versions, next, err := s.Store.Artifact(r.Context(), callOf(r).access, artifactID(r), from)
+	if later {
+		versions = slices.DeleteFunc(versions, func(v query.ArtifactVersion) bool { return len(v.Reviews) == 0 && v.Approval == nil })
+	}
+	return wire.ArtifactHistory{
+		Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion),
+		Next: boundedPage(viewOrNull(next, func(b query.StatementsBefore) string {
+			return formatCursor(b.Review.String() + " " + b.Approval.String())
+		})),
+	}, err
 }
 
 func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {

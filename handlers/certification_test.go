@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"mime/multipart"
@@ -213,4 +214,61 @@ func TestCertification(t *testing.T) {
 	}
 	equal(t, "runs of the detector of duplicates", runs[domain.DuplicateDetector], body{"clear": 1, "finding": 1, "inconclusive": 0, "not_applicable": 0})
 	s.Audit(t)
+}
+
+// An artifact's history has the newest hundred reviews, and leads to the others.
+func TestArtifactHistoryIsBounded(t *testing.T) {
+	s := open(t, options{})
+	first := s.registeredText("Report", "one")
+	versions := []workVersion{first, s.laterText(first.artifact, "Report", "two")}
+	const each = 70
+	for _, v := range versions {
+		artifact, _ := domain.ParseID[domain.ArtifactID](v.artifact)
+		version, _ := domain.ParseID[domain.ArtifactVersionID](v.version)
+		reviews := make([]domain.Command, each)
+		for i := range reviews {
+			reviews[i] = &domain.DeclareReview{
+				Origin:   s.org.Origin(),
+				Artifact: artifact, Version: version, Member: s.org.Key.Member, Outcome: domain.ReviewAccepted,
+				Statement: fmt.Sprintf("%s %d", v.content, i), SHA256: sha256.Sum256([]byte(v.content)),
+			}
+		}
+		for _, a := range s.Ledger.Execute(t.Context(), reviews...) {
+			check(t, a.Err)
+		}
+	}
+	s.approved(versions[0]).is(http.StatusCreated)
+	path, seen, approvals, pages := certificationAction+"/artifacts/"+first.artifact, map[string]bool{}, 0, 0
+	for after := ""; ; {
+		data := s.get(path + after).is(http.StatusOK)
+		shown := data["versions"].([]any)
+		n := 0
+		for _, v := range shown {
+			for _, r := range v.(map[string]any)["reviews"].([]any) {
+				seen[r.(map[string]any)["statement"].(string)] = true
+				n++
+			}
+			if v.(map[string]any)["approval"] != nil {
+				approvals++
+			}
+		}
+		pages++
+		if want := map[int][2]int{1: {2, 100}, 2: {1, 2*each - 100}}[pages]; want != [2]int{len(shown), n} {
+			t.Fatalf("page %d: %d versions, %d reviews", pages, len(shown), n)
+		}
+		if more := data["hasMore"].(bool); more != (data["nextCursor"] != nil) || more != (pages == 1) {
+			t.Fatalf("page %d: %v %v", pages, data["hasMore"], data["nextCursor"])
+		} else if !more {
+			break
+		}
+		after = "?after=" + data["nextCursor"].(string)
+	}
+	if len(seen) != 2*each || approvals != 1 {
+		t.Errorf("%d reviews and %d approvals", len(seen), approvals)
+	}
+	for _, wrong := range []string{"?after=", "?after=x", "?after=Yy03ZjNhOTE", "?limit=1"} {
+		if a := s.get(path + wrong); a.status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %s", wrong, a.status, a.body)
+		}
+	}
 }

@@ -291,7 +291,7 @@ type linkRequest struct {
 }
 
 // LinkMailer mails links that sign people in, one after the other, after the requests for them were answered. A process
-// that is told to end mails what waits, for as long as linkDrain; the requests of one that is killed are lost. The link
+// that ends mails what waits, for as long as linkDrain; the requests of a killed process are lost. The link
 // itself stands in the mail alone.
 type LinkMailer struct {
 	Store   *query.Store

@@ -103,7 +103,7 @@ func (s *server) certificationEndpoints() []endpoint {
 		{post, "/api/v1/verify", posted(readVerification, s.verifyHash), policy{scope: domain.VerifyRead, monthly: true, body: bodyRequired}},
 		{get, "/api/v1/artifacts", s.listArtifacts, policy{scope: domain.ArtifactsRead, monthly: true, replica: true}},
 		{post, "/api/v1/artifacts", s.registerVersion, content},
-		{get, "/api/v1/artifacts/{id}", s.artifact, policy{scope: domain.ArtifactsRead, monthly: true, replica: true, noQuery: true}},
+		{get, "/api/v1/artifacts/{id}", s.artifact, policy{scope: domain.ArtifactsRead, monthly: true, replica: true}},
 		{post, "/api/v1/artifacts/{id}/versions", s.registerVersion, content},
 		{post, "/api/v1/artifacts/{id}/reviews", s.declareReview, policy{scope: domain.ReviewsWrite, monthly: true, body: bodyFile}},
 		{get, "/api/v1/analyses/{id}", s.analysis, policy{scope: domain.AnalysesRead, monthly: true, replica: true, noQuery: true}},

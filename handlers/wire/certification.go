@@ -66,6 +66,7 @@ type Artifacts struct {
 type ArtifactHistory struct {
 	Artifact
 	Versions []CertifiedVersion `json:"versions"`
+	Next
 }
 
 // CertifiedVersion is a version with what was declared about it.

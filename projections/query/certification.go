@@ -148,7 +148,6 @@ const (
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) r ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = r.statement_id OFFSET 0) t ON true
 	WHERE v.organization_id = $2 ORDER BY r.sequence`
-	findReviews          = reviewColumns + versionsOfArtifact + withReviews
 	findReviewsOfVersion = reviewColumns + versionByID + withReviews
 
 	approvalColumns = `SELECT p.approval_id, p.version_id, p.key, p.member_id, t.body, p.approved_at`
@@ -157,7 +156,6 @@ const (
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) p ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = p.statement_id OFFSET 0) t ON true
 	WHERE v.organization_id = $2`
-	findApprovals         = approvalColumns + versionsOfArtifact + withApprovals
 	findApprovalOfVersion = approvalColumns + versionByID + withApprovals
 
 	withCertificates = `
@@ -168,20 +166,86 @@ const (
 	findCertificateOfVersion = certificateColumns + versionByID + withCertificates
 )
 
-// Artifact reads an artifact with all its versions, oldest first. The versions are read after the artifact, so they may
+// A page of the statements about an artifact, newest first by their ids. It is cut before their texts are looked up.
+const (
+	findReviews = reviewColumns + ` FROM (SELECT r.* ` + versionsOfArtifact + `
+		JOIN LATERAL (SELECT review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence FROM reviews
+			WHERE shard = $1 AND version_id = v.version_id AND review_id < $4 OFFSET 0) r ON true
+		WHERE v.organization_id = $2 ORDER BY r.review_id DESC LIMIT $5) r
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = r.organization_id AND id = r.statement_id OFFSET 0) t ON true
+	ORDER BY r.review_id DESC`
+	findApprovals = approvalColumns + ` FROM (SELECT p.* ` + versionsOfArtifact + `
+		JOIN LATERAL (SELECT approval_id, version_id, organization_id, key, member_id, statement_id, approved_at FROM approvals
+			WHERE shard = $1 AND version_id = v.version_id AND approval_id < $4 OFFSET 0) p ON true
+		WHERE v.organization_id = $2 ORDER BY p.approval_id DESC LIMIT $5) p
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = p.organization_id AND id = p.statement_id OFFSET 0) t ON true
+	ORDER BY p.approval_id DESC`
+)
+
+// MaxStatements is how many reviews, and how many approvals, a page of an artifact's history has.
+const MaxStatements = 100
+
+// StatementsBefore is where a page of an artifact's history begins: it has the reviews and approvals of lower ids, which
+// are those that were declared before.
+type StatementsBefore struct {
+	Review   domain.ReviewID
+	Approval domain.ApprovalID
+}
+
+// NewestStatements is where the first page begins.
+func NewestStatements() (b StatementsBefore) {
+	for i := range b.Review {
+		b.Review[i], b.Approval[i] = 0xff, 0xff
+	}
+	return b
+}
+
+// before cuts a page, which was read with one row more than it may have, and moves the place to its end.
+func before[R any, ID any](page []R, place *ID, of func(R) ID) (cut []R, more bool) {
+	if more = len(page) > MaxStatements; more {
+		page = page[:MaxStatements]
+	}
+	if n := len(page); n > 0 {
+		*place = of(page[n-1])
+	}
+	slices.Reverse(page)
+	return page, more
+}
+
+// Artifact reads an artifact with all its versions, oldest first, their certificates, and a page of the statements about
+// them; next is where the one after it begins, nil after the last. The versions are read after the artifact, so they may
 // be newer, never older.
-func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (artifact Artifact, versions []ArtifactVersion, err error) {
+func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID, from StatementsBefore) (artifact Artifact, versions []ArtifactVersion, next *StatementsBefore, err error) {
 	args := []any{a.Organization.Shard(), a.Organization, id}
-	versions, err = read(ctx, s, a, newEnough(a), func(from source) (versions []ArtifactVersion, err error) {
-		if artifact, err = statement.One(ctx, from, "read an artifact", domain.ErrUnknownArtifact, pgx.RowToStructByPos[Artifact], findArtifact, args...); err != nil {
+	versions, err = read(ctx, s, a, newEnough(a), func(at source) (versions []ArtifactVersion, err error) {
+		place := from
+		if artifact, err = statement.One(ctx, at, "read an artifact", domain.ErrUnknownArtifact, pgx.RowToStructByPos[Artifact], findArtifact, args...); err != nil {
 			return nil, err
 		}
-		if versions, err = statement.All(ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, args...); err != nil {
+		if versions, err = statement.All(ctx, at, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, args...); err != nil {
 			return nil, err
 		}
-		return versions, declared(ctx, from, versions, args, findReviews, findApprovals, findCertificates)
+		reviews, err := statement.All(ctx, at, "read reviews", pgx.RowToStructByPos[Review], findReviews, append(args, place.Review, MaxStatements+1)...)
+		if err != nil {
+			return nil, err
+		}
+		approvals, err := statement.All(ctx, at, "read approvals", pgx.RowToStructByPos[Approval], findApprovals, append(args, place.Approval, MaxStatements+1)...)
+		if err != nil {
+			return nil, err
+		}
+		certificates, err := statement.All(ctx, at, "read certificates", pgx.RowToStructByPos[Certificate], findCertificates, args...)
+		if err != nil {
+			return nil, err
+		}
+		reviews, moreReviews := before(reviews, &place.Review, func(r Review) domain.ReviewID { return r.ID })
+		approvals, moreApprovals := before(approvals, &place.Approval, func(p Approval) domain.ApprovalID { return p.ID })
+		if next = nil; moreReviews || moreApprovals {
+			next = &place
+		}
+		declared(versions, reviews, approvals, certificates)
+		return versions, nil
 	})
-	return artifact, versions, err
+	return artifact, versions, next, err
 }
 
 // ArtifactVersions reads the versions of an artifact, the highest first, and what was declared of one of them, or of the
@@ -201,35 +265,39 @@ func (s *Store) ArtifactVersions(ctx context.Context, a domain.Access, id domain
 			return nil, domain.ErrUnknownArtifact
 		}
 		args := []any{a.Organization.Shard(), a.Organization, versions[at].ID}
-		return versions, declared(ctx, from, versions[at:at+1], args, findReviewsOfVersion, findApprovalOfVersion, findCertificateOfVersion)
+		reviews, err := statement.All(ctx, from, "read reviews", pgx.RowToStructByPos[Review], findReviewsOfVersion, args...)
+		if err != nil {
+			return nil, err
+		}
+		approvals, err := statement.All(ctx, from, "read approvals", pgx.RowToStructByPos[Approval], findApprovalOfVersion, args...)
+		if err != nil {
+			return nil, err
+		}
+		certificates, err := statement.All(ctx, from, "read certificates", pgx.RowToStructByPos[Certificate], findCertificateOfVersion, args...)
+		declared(versions[at:at+1], reviews, approvals, certificates)
+		return versions, err
 	})
 	return versions, at, err
 }
 
 // declared adds to versions what was declared of them. What belongs to a version that is newer than those that were read
 // is left out.
-func declared(ctx context.Context, from source, versions []ArtifactVersion, args []any, reviews, approvals, certificates string) error {
+func declared(versions []ArtifactVersion, reviews []Review, approvals []Approval, certificates []Certificate) {
 	known := map[domain.ArtifactVersionID]*ArtifactVersion{}
 	for i := range versions {
 		known[versions[i].ID] = &versions[i]
 	}
 	of := func(id domain.ArtifactVersionID) *ArtifactVersion { return cmp.Or(known[id], &ArtifactVersion{}) }
-	err := each(ctx, from, reviews, args, func(r Review) { v := of(r.VersionID); v.Reviews = append(v.Reviews, r) })
-	if err == nil {
-		err = each(ctx, from, approvals, args, func(p Approval) { of(p.VersionID).Approval = &p })
+	for _, r := range reviews {
+		v := of(r.VersionID)
+		v.Reviews = append(v.Reviews, r)
 	}
-	if err == nil {
-		err = each(ctx, from, certificates, args, func(c Certificate) { of(c.VersionID).Certificate = &c })
+	for _, p := range approvals {
+		of(p.VersionID).Approval = &p
 	}
-	return err
-}
-
-func each[R any](ctx context.Context, from source, query string, args []any, add func(R)) error {
-	rows, err := statement.All(ctx, from, "read what was declared of versions", pgx.RowToStructByPos[R], query, args...)
-	for _, r := range rows {
-		add(r)
+	for _, c := range certificates {
+		of(c.VersionID).Certificate = &c
 	}
-	return err
 }
 
 // KnowsArtifact refuses an artifact of another organization, and an unknown one.
