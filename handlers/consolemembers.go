@@ -54,6 +54,7 @@ func (s *server) showMembers(r *http.Request, shown web.Members, failed error) (
 		return response{}, err
 	}
 	shown.Console, shown.Roles, shown.Invites = s.frameOf(r, "members"), s.rolesToGive(r), !s.NoInvitations
+	shown.Unverified = !s.mailsInvitations()
 	if c.session.Role == domain.Owner {
 		shown.Prove = s.proveFirst(r, "/members")
 	}
@@ -175,7 +176,7 @@ func (s *server) memberPage(r *http.Request) (any, error) {
 // error.
 func (s *server) showMember(r *http.Request, m domain.Member, failed error) (response, error) {
 	c, status, refused := callOf(r), http.StatusOK, refusal(failed)
-	shown := web.MemberPage{Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role, Invites: !s.NoInvitations && m.Email != ""}
+	shown := web.MemberPage{Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role, Invites: !s.NoInvitations && m.Email != "", Unverified: !s.mailsInvitations()}
 	if failed != nil {
 		if shown.Refused, status = refusedWord(refused); status == 0 {
 			return response{}, failed

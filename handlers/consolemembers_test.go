@@ -46,7 +46,8 @@ func TestMembersInTheConsole(t *testing.T) {
 		reader.press(membersPage+act, "email", "x@example.com", "role", "owner").says(http.StatusForbidden)
 	}
 
-	shown := owner.press(membersPage, "email", "new@example.com", "role", "analyst").says(http.StatusOK, "Invitation for", "new@example.com", "not shown again")
+	shown := owner.press(membersPage, "email", "new@example.com", "role", "analyst").says(http.StatusOK, "Invitation for", "new@example.com", "not shown again", "no address here is verified")
+	owner.visit(path).says(http.StatusOK, "no address here is verified")
 	link := string(invitationLink.Find(shown.body))
 	if again := owner.visit(membersPage).says(http.StatusOK, "new@example.com", "invited", "Invitation ends"); invitationLink.Match(again.body) {
 		t.Error("an invitation is shown twice")
@@ -207,4 +208,15 @@ func TestOwnersNeedRecentProof(t *testing.T) {
 	}
 	owner.visit(path).says(http.StatusOK, `value="owner" required checked`)
 	owner.press(path+"/role", "role", "admin").leads(path)
+}
+
+// A service that mails invitations does not call addresses unverified.
+func TestMailedInvitationsVerify(t *testing.T) {
+	s := openConsoleWith(t, options{config: func(c *handlers.Config) { c.MailsInvitations, c.SecretKey = true, &domain.SecretKey{} }})
+	owner := s.signedIn(s.org.Email)
+	for _, path := range []string{membersPage, membersPage + "/" + s.org.Key.Member.String()} {
+		if page := owner.visit(path).says(http.StatusOK); contains(page.body, "no address here is verified") {
+			t.Errorf("%s calls addresses unverified", path)
+		}
+	}
 }

@@ -241,7 +241,8 @@ func (s *server) invitationPage(r *http.Request) (any, error) {
 	}))
 }
 
-// acceptInvitation makes the invited member active and signs the person in: the invitation was mailed to the address.
+// acceptInvitation makes the invited member active and signs the person in. Only a mailed invitation shows that the person
+// reads the address; pages for managers say so where none is mailed.
 func (s *server) acceptInvitation(r *http.Request) (any, error) {
 	found, _, secret, err := s.invitation(r)
 	if err != nil || found == nil {

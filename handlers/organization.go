@@ -245,7 +245,7 @@ func (s *server) inviteMember(ctx context.Context, c *call, invite domain.Invite
 // invite invites an address. The code of the link is empty where it is mailed.
 func (s *server) invite(ctx context.Context, invite domain.InviteMember) (command *domain.InviteMember, code string, err error) {
 	var seal *domain.SecretKey
-	if s.MailsInvitations {
+	if s.mailsInvitations() {
 		seal = s.SecretKey
 	}
 	command, code = domain.NewInviteMember(invite, seal)
@@ -254,6 +254,9 @@ func (s *server) invite(ctx context.Context, invite domain.InviteMember) (comman
 	}
 	return command, code, s.execute(ctx, command)
 }
+
+// mailsInvitations reports whether an invitation shows that its reader reads the address: its link is in the mail alone.
+func (s *server) mailsInvitations() bool { return s.MailsInvitations && s.SecretKey != nil }
 
 func memberID(r *http.Request) domain.MemberID {
 	return pathID(r, "memberId", domain.ParseID[domain.MemberID])

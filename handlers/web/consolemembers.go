@@ -13,6 +13,7 @@ type Members struct {
 	Roles         []domain.Role // that the person may give
 	Prove         string        // where an owner proves first who it is; empty: needless
 	Invites       bool          // invitations can be accepted
+	Unverified    bool          // no invitation is mailed, which would show that its reader reads the address
 	First, Next   string        // addresses of other pages; empty without one
 	Typed         string        // an address that was refused
 	Chosen        domain.Role   // with it
@@ -42,16 +43,18 @@ func (s *Site) Members(m Members) ([]byte, error) {
 
 // MemberPage is the page of one of the organization's members.
 type MemberPage struct {
-	Console   Console
-	Member    Member
-	Roles     []domain.Role // that the person may give; none where the person may not change this member
-	Chosen    domain.Role
-	Prove     string // where an owner proves first who it is; empty: needless
-	Invites   bool
-	LastOwner bool // nothing of the member can change
-	ByOwners  bool // only owners change the member, and the person is not one
-	Refused   string
-	Until     time.Time
+	Console Console
+	Member  Member
+	Roles   []domain.Role // that the person may give; none where the person may not change this member
+	Chosen  domain.Role
+	Prove   string // where an owner proves first who it is; empty: needless
+	Invites bool
+	// Unverified is that of Members.
+	Unverified bool
+	LastOwner  bool // nothing of the member can change
+	ByOwners   bool // only owners change the member, and the person is not one
+	Refused    string
+	Until      time.Time
 }
 
 // MemberPage renders it.
