@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 )
 
 // Scope is one permission of an API key.
@@ -115,7 +116,8 @@ type MinuteCount struct {
 	Refused      int // of Requests, because of their credential: they are given back
 }
 
-// Add names what a command needs: what its Decide looks at, and the key, the link and the member that it acts with.
+// Add names what a command needs: what its Decide looks at, and the key, the link and the member that it acts with. It
+// is the only way from a command to the load statement of its group, and lets no text through that PostgreSQL refuses.
 func (n *Needs) Add(c Command) {
 	by := c.CommandOrigin()
 	if key, err := ParseID[KeyID](by.Actor); err == nil {
@@ -126,8 +128,32 @@ func (n *Needs) Add(c Command) {
 	if !by.Link.IsZero() {
 		n.Links = append(n.Links, by.Link)
 	}
+	companies, declarations, claims := len(n.Companies), len(n.Declarations), len(n.Certification.Claims)
 	c.Need(n)
+	n.Companies = known(n.Companies, companies, CompanyNeed.texts)
+	n.Declarations = known(n.Declarations, declarations, DeclarationNeed.texts)
+	n.Certification.Claims = known(n.Certification.Claims, claims, Claim.texts)
 }
+
+// known leaves out needs, from an index on, that name a text which the ledger cannot keep. Nothing in the ledger has such
+// a name, and the text would fail the statement of the whole group.
+func known[Need any](needs []Need, from int, texts func(Need) [3]string) []Need {
+	return slices.Delete(needs, from+len(slices.DeleteFunc(needs[from:], func(need Need) bool {
+		for _, text := range texts(need) {
+			if !ValidText(text) {
+				return true
+			}
+		}
+		return false
+	})), len(needs))
+}
+
+// texts are the parameters of statements that a need holds.
+func (n CompanyNeed) texts() [3]string { return [3]string{n.Reference} }
+func (n DeclarationNeed) texts() [3]string {
+	return [3]string{n.CompanyReference, n.Source, n.DocumentReference}
+}
+func (c Claim) texts() [3]string { return [3]string{c.Route, c.Key} }
 
 // Decide judges the actor and then decides the command. It is the only way from a group to a command's Decide: what was
 // known of the actor before the queue may have ended since. used is which request of its organization's minute the
@@ -136,7 +162,29 @@ func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 	if err := s.Judge(c.CommandOrigin(), used, now); err != nil {
 		return nil, err
 	}
-	return c.Decide(s, now)
+	drafts, err := c.Decide(s, now)
+	if err != nil {
+		return nil, err
+	}
+	for i := range drafts {
+		if err := drafts[i].checkTexts(); err != nil {
+			return nil, err
+		}
+	}
+	return drafts, nil
+}
+
+// checkTexts refuses texts that the ledger cannot keep. Commands check their own texts, with an error that names the
+// member; this check stands behind them.
+func (d *Draft) checkTexts() error {
+	valid := ValidText(d.Subject)
+	for _, t := range d.Texts {
+		valid = valid && ValidText(t.Body)
+	}
+	if !valid {
+		return InvalidMember("", strictjson.CodeFormat, "every text "+TextRule)
+	}
+	return nil
 }
 
 // PerMinute is an organization's limit of requests a minute.

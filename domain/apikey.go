@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
@@ -53,12 +51,13 @@ const MaxCopiedGrants = 1000
 // What the name of an API key may be.
 const (
 	MaxKeyName  = 100
-	KeyNameRule = "must be 1 to 100 characters, none of them a control character"
+	KeyNameRule = "must be 1 to 100 characters on one line, without a control character and without one that " +
+		"changes the direction of writing"
 )
 
 // ValidKeyName reports whether a text may be the name of an API key.
 func ValidKeyName(name string) bool {
-	return name != "" && utf8.ValidString(name) && utf8.RuneCountInString(name) <= MaxKeyName && !strings.ContainsFunc(name, unicode.IsControl)
+	return ValidName(name, MaxKeyName)
 }
 
 // KeyLimits are the limits of an API key that a declaration is judged by. They are fixed when the key is made, so what

@@ -3,6 +3,7 @@ package domain
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -422,7 +423,7 @@ func TestChangeKey(t *testing.T) {
 // grantMore adds companies, granted to the key and every second one taken back.
 func (w *world) grantMore(n int) {
 	for i := range n {
-		company := &CreateCompany{Origin: w.origin, Reference: "more-" + string(rune('a'+i))}
+		company := &CreateCompany{Origin: w.origin, Reference: fmt.Sprintf("more-%d", i)}
 		w.execute(company)
 		for _, enabled := range []bool{true, i%2 == 0} {
 			w.execute(&SetAccess{Origin: w.origin, Company: company.Outcome.ID, Key: w.key, Enabled: enabled})

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -305,15 +303,10 @@ func ReadTitle(o *strictjson.Object, name string) string {
 		return ""
 	}
 	title = norm.NFC.String(title)
-	if n := utf8.RuneCountInString(title); o.OK(name) && (n > MaxTitle || strings.TrimSpace(title) == "" || strings.ContainsFunc(title, misleading)) {
+	if o.OK(name) && (strings.TrimSpace(title) == "" || !ValidName(title, MaxTitle)) {
 		o.Problem(name, strictjson.CodeFormat, titleRule)
 	}
 	return title
-}
-
-// misleading characters break a line or change how the rest of it reads.
-func misleading(r rune) bool {
-	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
 }
 
 // ReadStatement reads a required text of a person, with at most so many characters.

@@ -2,6 +2,8 @@ package domain
 
 import (
 	"time"
+
+	"integrityledger/domain/strictjson"
 )
 
 // MaxCompanies is how many companies an organization may have (specification, Limits).
@@ -31,6 +33,9 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
 		return nil, errUnknownOrganization
+	}
+	if !ValidReference(c.Reference) {
+		return nil, InvalidMember("/reference", strictjson.CodeFormat, ReferenceRule)
 	}
 	if known := s.CompanyByReference(c.Organization, c.Reference); known != nil {
 		c.Outcome, c.Replayed = *known, known.ID != c.id

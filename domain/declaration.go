@@ -119,6 +119,22 @@ type VersionReference struct {
 	Version           int32  `json:"version"`
 }
 
+// check refuses what is no reference, whatever the caller has checked.
+func (v VersionReference) check() error {
+	var fields []FieldError
+	for _, member := range [...]struct{ pointer, value string }{
+		{"/companyReference", v.CompanyReference}, {"/source", v.Source}, {"/documentReference", v.DocumentReference},
+	} {
+		if !ValidReference(member.value) {
+			fields = append(fields, FieldError{Pointer: member.pointer, Code: strictjson.CodeFormat, Message: ReferenceRule})
+		}
+	}
+	if fields != nil {
+		return Invalid(fields)
+	}
+	return nil
+}
+
 // conflict compares a declaration with the accepted one of the same version.
 func (d *Declaration) conflict(known *Version) error {
 	var fields []FieldError
@@ -247,7 +263,7 @@ func (c *Register) Need(n *Needs) {
 // versions that were reserved, once the rule ReservedBeforeClosing is on.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
-	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.CompanyReference, d.Source)
+	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.VersionReference)
 	if err != nil {
 		return nil, err
 	}
@@ -324,15 +340,20 @@ func (c *Register) body(document DocumentID, reserved *Version, period Period) *
 }
 
 // declarant is the organization and the company that a key declares a version of, if it may.
-func (s *State) declarant(origin Origin, key KeyID, limits KeyLimits, company, source string) (*Organization, *Company, error) {
+func (s *State) declarant(
+	origin Origin, key KeyID, limits KeyLimits, v VersionReference,
+) (*Organization, *Company, error) {
 	o := s.Organization(origin.Organization)
 	if o == nil {
 		return nil, nil, fmt.Errorf("organization %s does not exist", origin.Organization)
 	}
-	if limits.Source != nil && *limits.Source != source {
+	if err := v.check(); err != nil {
+		return nil, nil, err
+	}
+	if limits.Source != nil && *limits.Source != v.Source {
 		return nil, nil, InvalidMember("/source", "KEY_LIMIT", "must be the one source that this key may declare; use a key of this source")
 	}
-	c := s.CompanyByReference(o.ID, company)
+	c := s.CompanyByReference(o.ID, v.CompanyReference)
 	if c == nil || !s.Granted(key, c.ID) {
 		return nil, nil, ErrUnauthorizedCompany
 	}

@@ -13,6 +13,7 @@ type Code string
 // Every code that the service answers with, in the order of the contract's table.
 const (
 	MalformedJSON              Code = "MALFORMED_JSON"
+	MalformedPath              Code = "MALFORMED_PATH"
 	InvalidKey                 Code = "INVALID_KEY"
 	MissingScope               Code = "MISSING_SCOPE"
 	RoleRequired               Code = "ROLE_REQUIRED"

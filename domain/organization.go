@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"integrityledger/domain/strictjson"
 )
@@ -102,8 +101,7 @@ const (
 
 // ValidOrganizationName reports whether a text can be the name of an organization.
 func ValidOrganizationName(text string) bool {
-	return text != "" && utf8.ValidString(text) && utf8.RuneCountInString(text) <= MaxOrganizationName &&
-		strings.TrimSpace(text) == text && !strings.ContainsFunc(text, misleading)
+	return ValidName(text, MaxOrganizationName) && strings.TrimSpace(text) == text
 }
 
 // CreateOrganization is the first command of an organization. With it comes its owner, where it has one from the

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Passkey is a WebAuthn credential with which a member signs in to the console.
@@ -79,8 +78,9 @@ func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if !c.Console || c.Actor != c.Member.String() {
 		return nil, ErrSessionEnded
 	}
-	if length := utf8.RuneCountInString(c.Name); length < 1 || length > MaxNameLength || !utf8.ValidString(c.Name) || strings.TrimSpace(c.Name) != c.Name {
-		return nil, InvalidMember("/name", "RANGE", "must have 1 to 100 characters, without spaces at its ends")
+	if !ValidName(c.Name, MaxNameLength) || strings.TrimSpace(c.Name) != c.Name {
+		return nil, InvalidMember("/name", "RANGE", "must have 1 to 100 characters on one line, without spaces at its ends, "+
+			"control characters and characters that change the direction of writing")
 	}
 	if len(c.Credential.CredentialID) == 0 || len(c.Credential.CredentialID) > maxCredential || len(c.Credential.PublicKey) == 0 || len(c.Credential.PublicKey) > maxCredential {
 		return nil, InvalidMember("/credential", "RANGE", "must have an id and a public key of at most 4096 bytes")

@@ -83,7 +83,7 @@ func (c *Reserve) Need(n *Needs) {
 // is every version of a closed company: what was reserved there is answered as it stands, and is not renewed.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
-	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v.CompanyReference, v.Source)
+	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v)
 	if err != nil {
 		return nil, err
 	}

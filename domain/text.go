@@ -7,8 +7,30 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
+
+// TextRule says what ValidText wants.
+const TextRule = "must be UTF-8 without U+0000"
+
+// ValidText reports whether the ledger can keep a text. PostgreSQL refuses any other text, and with it the whole
+// statement in which it stands.
+func ValidText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+
+// ValidName reports whether a text can be the name of something: 1 to most characters on one line, none of which is a
+// control character or changes the direction of writing.
+func ValidName(text string, most int) bool {
+	return text != "" && utf8.ValidString(text) && utf8.RuneCountInString(text) <= most &&
+		!strings.ContainsFunc(text, misleading)
+}
+
+// misleading characters break a line or change how the rest of it reads.
+func misleading(r rune) bool {
+	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
+}
 
 // Text is free text or an address that an operator can erase later. Events name it by Ref and never hold it.
 type Text struct {

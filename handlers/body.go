@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ func (rule bodyRule) limit() int64 {
 }
 
 func (rule bodyRule) mediaType() string {
-	if rule == bodyForm || rule == bodyLongForm {
+	if rule.isForm() {
 		return "application/x-www-form-urlencoded"
 	}
 	return jsonType
@@ -124,8 +125,16 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	c.receivedAt = s.Now()
 	c.body, c.arrived = body, true
 	paced.arrived()
+	if rule.isForm() {
+		if c.form, err = url.ParseQuery(string(body)); err != nil {
+			return invalidField("", strictjson.CodeFormat, "the form is not well formed")
+		}
+		return invalid(textProblems(c.form))
+	}
 	return nil
 }
+
+func (rule bodyRule) isForm() bool { return rule == bodyForm || rule == bodyLongForm }
 
 // pacedBody is a body that must arrive in time. The deadlines are the connection's, so they follow the real clock.
 type pacedBody struct {

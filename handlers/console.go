@@ -378,14 +378,8 @@ func saying(path, name string) string {
 	return path
 }
 
-// form reads the body of a form.
-func form(r *http.Request) url.Values {
-	values, err := url.ParseQuery(string(callOf(r).body))
-	if err != nil {
-		return url.Values{}
-	}
-	return values
-}
+// form is the body of a form.
+func form(r *http.Request) url.Values { return callOf(r).form }
 
 // frameOf is what every page of the console shows of the person.
 func (s *server) frameOf(r *http.Request, name string) web.Console {

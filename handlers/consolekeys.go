@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
 	"integrityledger/projections/query"
 )
@@ -192,44 +193,31 @@ func endOf(text string) (end time.Time, ok bool) {
 	return end.AddDate(0, 0, 1), err == nil
 }
 
-// readKeyForm reads what a key is to be, and which fields are wrong at sight.
-func readKeyForm(r *http.Request) (k domain.CreateKey, wrong map[string]bool) {
+// readKeyForm reads what a key is to be, as the API does, and which fields are wrong at sight.
+func readKeyForm(r *http.Request) (k domain.CreateKey, wrong map[string]bool, err error) {
 	f, wrong := form(r), map[string]bool{}
+	companies := slices.Sorted(slices.Values(f["companies"]))
+	members := map[string]any{
+		"name": textOf(f, "name"), "scopes": append([]string{}, f["scopes"]...),
+		"companies": append([]string{}, slices.Compact(companies)...),
+		"networks":  append([]string{}, strings.Fields(f.Get("networks"))...),
+	}
+	if source := textOf(f, "source"); source != "" {
+		members["source"] = source
+	}
+	if step := textOf(f, "maxVersionStep"); step != "" {
+		members["maxVersionStep"] = number(step)
+	}
+	err = decode(asJSON(r, members), func(o *strictjson.Object) { k = readNewKey(o) })
+	if fields := fieldsOf(err); fields != nil {
+		wrong, err = fields, nil
+	}
 	k.Origin, k.Member = origin(r), callOf(r).session.Member
-	if k.Name = strings.TrimSpace(f.Get("name")); !domain.ValidKeyName(k.Name) {
-		wrong["name"] = true
-	}
-	for _, scope := range domain.Scopes() {
-		if slices.Contains(f["scopes"], string(scope)) {
-			k.Scopes = append(k.Scopes, scope)
-		}
-	}
-	if len(k.Scopes) == 0 {
-		wrong["scopes"] = true
-	}
-	k.Companies = slices.Compact(slices.Sorted(slices.Values(f["companies"])))
-	if source := strings.TrimSpace(f.Get("source")); source != "" {
-		k.Source = &source
-	}
-	for text := range strings.FieldsSeq(f.Get("networks")) {
-		network, err := domain.ParseNetwork(text)
-		if err != nil {
-			wrong["networks"] = true
-		}
-		k.Networks = append(k.Networks, network)
-	}
-	if text := strings.TrimSpace(f.Get("maxVersionStep")); text != "" {
-		step, err := strconv.ParseInt(text, 10, 32)
-		if err != nil {
-			wrong["maxVersionStep"] = true
-		}
-		k.MaxVersionStep = new(int32(step))
-	}
 	end, ok := endOf(f.Get("expiresAt"))
 	if k.ExpiresAt = end; !ok {
 		wrong["expiresAt"] = true
 	}
-	return k, wrong
+	return k, wrong, err
 }
 
 // createKeyByForm makes a key for the person; its text is on this page only.
@@ -237,7 +225,10 @@ func (s *server) createKeyByForm(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
-	create, wrong := readKeyForm(r)
+	create, wrong, err := readKeyForm(r)
+	if err != nil {
+		return nil, err
+	}
 	if len(wrong) == 0 {
 		command, text := domain.NewCreateKey(create, s.Now())
 		err := s.execute(r.Context(), command)
@@ -264,7 +255,7 @@ func (s *server) createKeyByForm(r *http.Request) (any, error) {
 		}
 	}
 	for i := range shown.Companies {
-		shown.Companies[i].Chosen = slices.Contains(create.Companies, shown.Companies[i].Name)
+		shown.Companies[i].Chosen = slices.Contains(f["companies"], shown.Companies[i].Name)
 	}
 	return refusedForm(s.site.NewKey(shown))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-webauthn/webauthn/webauthn"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
 	"integrityledger/projections/query"
 )
@@ -175,6 +176,9 @@ func (s *server) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 	if err != nil {
 		return h, err
 	}
+	if _, err := parse(r.Context(), callOf(r).body, "The body"); err != nil {
+		return h, err
+	}
 	answer, err := protocol.ParseCredentialRequestResponseBytes(callOf(r).body)
 	if err != nil {
 		return h, s.refusePasskey(r, err)
@@ -263,14 +267,15 @@ func (s *server) addPasskey(r *http.Request) (any, error) {
 		return nil, err
 	}
 	c := callOf(r)
-	var sent struct {
-		Name       string          `json:"name"`
-		Credential json.RawMessage `json:"credential"`
+	var name string
+	var credential []byte
+	if err := decode(r, func(o *strictjson.Object) {
+		name = o.String("name", strictjson.Required)
+		credential = o.Value("credential", strictjson.Required).AppendJSON(nil)
+	}); err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(c.body, &sent); err != nil {
-		return nil, domain.Refuse(domain.MalformedJSON, "The body must be JSON with a name and a credential.")
-	}
-	answer, err := protocol.ParseCredentialCreationResponseBytes(sent.Credential)
+	answer, err := protocol.ParseCredentialCreationResponseBytes(credential)
 	if err != nil {
 		return nil, s.refusePasskey(r, err)
 	}
@@ -281,7 +286,7 @@ func (s *server) addPasskey(r *http.Request) (any, error) {
 	if err := s.useChallenge(r, asked); err != nil {
 		return nil, err
 	}
-	command := &domain.AddPasskey{Origin: origin(r), Member: c.session.Member, Name: strings.TrimSpace(sent.Name), Credential: domain.Credential{
+	command := &domain.AddPasskey{Origin: origin(r), Member: c.session.Member, Name: strings.TrimSpace(name), Credential: domain.Credential{
 		CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,
 	}}
 	for _, known := range transports() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,7 @@ type call struct {
 	scope      domain.Scope // that the action under way needs; of an MCP request, the tool's
 	caller     callerName   // to look the key up again after a wait
 	body       []byte
+	form       url.Values // of the body, where that is a form
 	unread     error      // of an MCP message: why there is no body
 	receivedAt time.Time  // when the body was read
 	arrived    bool       // the whole body has
@@ -139,6 +141,9 @@ func (s *server) serve(rt route) http.Handler {
 
 // run takes the checks that come before a handler, in the order of contract section 2, then calls it.
 func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response, error) {
+	if !domain.ValidText(r.URL.Path) {
+		return response{}, domain.Refuse(domain.MalformedPath, "The path %s.", domain.TextRule)
+	}
 	if rt.methods == nil {
 		return response{}, domain.Refuse(domain.NotFound, "There is nothing at this path.")
 	}
@@ -253,6 +258,9 @@ func (s *server) takeIn(w http.ResponseWriter, r *http.Request, p policy) error 
 		return domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
 	}
 	if err := s.readBody(w, r, p.body); err != nil {
+		return err
+	}
+	if err := invalid(textProblems(r.URL.Query())); err != nil {
 		return err
 	}
 	if p.queues || p.caller == withSession && p.body != bodyNone && !p.body.readByHandler() { // a session may end while the body travels

@@ -55,7 +55,7 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 		shown := web.Comparison{Kind: kind, Language: language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String())}
 		var hash *[32]byte
 		if r.Method == http.MethodPost && !fromElsewhere(r) {
-			if sum, text, ok := pasted(callOf(r).body); ok {
+			if sum, text, ok := pasted(form(r)); ok {
 				hash, shown.Pasted = &sum, true
 			} else {
 				shown.HashInvalid, shown.HashText = true, text
@@ -156,9 +156,8 @@ func (s *server) showSigned(shown *web.Comparison, at, keyID string) (err error)
 }
 
 // pasted reads the form. Spaces round a hash come from copying.
-func pasted(body []byte) (sum [32]byte, text string, ok bool) {
-	values, err := url.ParseQuery(string(body))
-	if err != nil || len(values["sha256"]) != 1 {
+func pasted(values url.Values) (sum [32]byte, text string, ok bool) {
+	if len(values["sha256"]) != 1 {
 		return sum, "", false
 	}
 	text = strings.TrimSpace(values.Get("sha256"))

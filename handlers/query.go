@@ -40,6 +40,26 @@ func newQuery(r *http.Request) *parameters {
 	return q
 }
 
+// textProblems lists the names and values of a query or a form that hold text which the ledger cannot keep. The
+// middleware asks before any handler does, so a handler needs no such check.
+func textProblems(values url.Values) (problems []domain.FieldError) {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		pointer := pointer(name)
+		valid := domain.ValidText(name)
+		if !valid {
+			pointer = ""
+		}
+		for _, value := range values[name] {
+			valid = valid && domain.ValidText(value)
+		}
+		if !valid {
+			wrong := domain.FieldError{Pointer: pointer, Code: strictjson.CodeFormat, Message: domain.TextRule}
+			problems = append(problems, wrong)
+		}
+	}
+	return problems
+}
+
 func (q *parameters) problem(name, code, message string) {
 	pointer := ""
 	if name != "" {

@@ -79,11 +79,21 @@ func (s *server) createWebhook(r *http.Request) (any, error) {
 	return response{status: http.StatusCreated, data: created}, err
 }
 
+// readDescription reads what a destination is called.
+func readDescription(o *strictjson.Object) string {
+	text := o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+	if text != "" && !domain.ValidName(text, maxWebhookDescription) {
+		o.Problem("description", strictjson.CodeFormat,
+			"must be one line, without control characters and characters that change the direction of writing")
+	}
+	return text
+}
+
 func (s *server) addWebhook(r *http.Request) (added wire.WebhookWithSecret, err error) {
 	created := domain.CreateWebhook{Origin: origin(r)}
 	if err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
 		created.URL = url()
-		created.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+		created.Description = readDescription(o)
 		created.Types = readWebhookTypes(o)
 	}); err != nil {
 		return added, err
@@ -124,7 +134,7 @@ func (s *server) updateWebhook(r *http.Request) (any, error) {
 		if o.Has("description") {
 			command.Description = new("")
 			if o.NullableString("description", strictjson.Optional) != nil {
-				*command.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+				*command.Description = readDescription(o)
 			}
 		}
 		if o.Has("types") {

@@ -1,0 +1,114 @@
+package domain
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+// needing is a command that has one need with one hostile text in it.
+type needing struct {
+	Origin
+	need func(*Needs)
+}
+
+func (c needing) Need(n *Needs)                           { c.need(n) }
+func (needing) Decide(*State, time.Time) ([]Draft, error) { return nil, nil }
+func hostileTexts() []string                              { return []string{"\x00", "a\x00b", "\xff", "\xc0\x80", "\xed\xa0\x80"} }
+func setText(v reflect.Value, path []int, text string)    { v.FieldByIndex(path).SetString(text) }
+func textFields(t reflect.Type, at []int) (fields [][]int) {
+	for i := range t.NumField() {
+		path := append(slices.Clone(at), i)
+		switch f := t.Field(i); f.Type.Kind() {
+		case reflect.String:
+			fields = append(fields, path)
+		case reflect.Struct:
+			fields = append(fields, textFields(f.Type, path)...)
+		}
+	}
+	return fields
+}
+
+// TestNeedsLetNoHostileTextThrough: whichever need of whichever kind holds a text that PostgreSQL refuses, Add leaves it
+// out, with no other need. The kinds are read from Needs, so a new one is covered.
+func TestNeedsLetNoHostileTextThrough(t *testing.T) {
+	lists := [][]int{}
+	var find func(reflect.Type, []int)
+	find = func(needs reflect.Type, at []int) {
+		for i := range needs.NumField() {
+			path := append(slices.Clone(at), i)
+			switch f := needs.Field(i).Type; {
+			case f.Kind() == reflect.Struct:
+				find(f, path)
+			case f.Kind() == reflect.Slice && (f.Elem().Kind() == reflect.Struct && len(textFields(f.Elem(), nil)) > 0 || f.Elem().Kind() == reflect.String):
+				lists = append(lists, path)
+			}
+		}
+	}
+	find(reflect.TypeFor[Needs](), nil)
+	if len(lists) < 3 {
+		t.Fatalf("only the needs %v hold text", lists)
+	}
+	for _, list := range lists {
+		element := reflect.TypeFor[Needs]().FieldByIndex(list).Type.Elem()
+		if element.Kind() == reflect.String {
+			t.Fatalf("a need is a bare text: %s", reflect.TypeFor[Needs]().FieldByIndex(list).Name)
+		}
+		for _, field := range textFields(element, nil) {
+			for _, text := range hostileTexts() {
+				name := fmt.Sprintf("%s.%s", element, element.FieldByIndex(field).Name)
+				var needs Needs
+				add := func(values ...string) {
+					needs.Add(needing{need: func(n *Needs) {
+						for _, value := range values {
+							need := reflect.New(element).Elem()
+							setText(need, field, value)
+							into := reflect.ValueOf(n).Elem().FieldByIndex(list)
+							into.Set(reflect.Append(into, need))
+						}
+					}})
+				}
+				add("before")
+				add("first", text, "last")
+				add("after")
+				var got []string
+				for need := range reflect.ValueOf(needs).FieldByIndex(list).Seq2() {
+					got = append(got, reflect.ValueOf(needs).FieldByIndex(list).Index(int(need.Int())).FieldByIndex(field).String())
+				}
+				if want := []string{"before", "first", "last", "after"}; !slices.Equal(got, want) {
+					t.Errorf("%s %q: %q are needed", name, text, got)
+				}
+			}
+		}
+	}
+}
+
+// TestNamesHoldNoHostileText: no command that names something takes a name that PostgreSQL refuses, or that changes how
+// the rest of a line reads.
+func TestNamesHoldNoHostileText(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1)
+	member := w.state.keys[w.key].Member
+	person := Origin{Organization: w.origin.Organization, Actor: member.String(), RequestID: "r", Console: true}
+	for _, name := range append(hostileTexts(), "a\nb", "a\u202eb", "a\u2028b") {
+		create, _ := NewCreateKey(CreateKey{
+			Origin: person, Member: member, Name: name, Scopes: []Scope{IntegrityRead}, Lifetime: time.Hour,
+		}, w.now)
+		for _, c := range []Command{
+			create,
+			&ChangeKey{Origin: person, Key: w.key, Name: &name},
+			&AddPasskey{Origin: person, Member: member, Name: name, Credential: Credential{CredentialID: []byte{1}, PublicKey: []byte{1}}},
+			&CreateOrganization{Origin: Origin{Organization: NewOrganizationID(w.now, 0), Actor: OperatorActor}, Name: name, Plan: InternalPlan},
+			&CreateCompany{Origin: person, Reference: name},
+		} {
+			if code := w.execute(c); code != InvalidData {
+				t.Errorf("%T with the name %q: %q", c, name, code)
+			}
+		}
+	}
+	draft := Draft{Subject: "s", Texts: []Text{NewText(w.now, "a\x00b")}}
+	if err := draft.checkTexts(); err == nil {
+		t.Error("a draft holds a text with NUL")
+	}
+}
