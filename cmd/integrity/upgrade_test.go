@@ -78,7 +78,7 @@ func TestOutdatedProgram(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0"}, {"migrate"}, {"rebuild"}, {"organization", "create", "Y", "--plan", "internal"},
-		{"upgrade", "finish"}, {"audit"},
+		{"upgrade", "finish"}, {"audit", "--data-dir", dir},
 	} {
 		if r := integrity(t, database, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, sentence) {
 			t.Errorf("%v: %d %s", args, r.code, r.errs)
