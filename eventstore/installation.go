@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
 )
 
@@ -43,9 +44,9 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	}
 	secret := make([]byte, 32)
 	rand.Read(secret)
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return none, fmt.Errorf("open database: %w", err)
+		return none, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	now := s.Now().UTC().Truncate(time.Microsecond)
@@ -136,9 +137,9 @@ func RaiseFeedEpoch(ctx context.Context, url string, now time.Time) (raised bool
 // RaiseEpoch tells every consumer of a feed that the ledger at url was restored from a backup. It is called once for
 // each restore, before the ledger serves again.
 func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return Installation{}, fmt.Errorf("open database: %w", err)
+		return Installation{}, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	var in Installation

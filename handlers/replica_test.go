@@ -14,6 +14,7 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/handlers"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -36,7 +37,7 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	r := &replicated{cluster: pgtest.NewCluster(t, false)}
 	ctx := context.Background()
 	check(t, migrations.Up(ctx, r.cluster.PrimaryURL()))
-	pool, err := cluster.At(r.cluster.PrimaryURL()).ReplicaPool(ctx, r.cluster.StandbyURL(), 8)
+	pool, err := cluster.At(r.cluster.PrimaryURL()).ReplicaPool(ctx, connect.Fixed(r.cluster.StandbyURL()), 8)
 	check(t, err)
 	t.Cleanup(pool.Close)
 	r.replica = &query.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler), Timeout: patience}

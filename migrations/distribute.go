@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // ErrNoCitus is the answer of a database that cannot be distributed.
@@ -383,9 +385,9 @@ func tryService(ctx context.Context, tx pgx.Tx, _ doer) error {
 }
 
 func inTransaction(ctx context.Context, url string, do func(pgx.Tx) error) error {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return fmt.Errorf("open database: %w", err)
+		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	return pgx.BeginFunc(ctx, conn, do)

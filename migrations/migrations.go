@@ -14,9 +14,11 @@ import (
 	"fmt"
 	"io/fs"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"integrityledger/eventstore/cluster/connect"
 )
 
 //go:embed *.sql
@@ -72,10 +74,11 @@ func Hash() (string, error) {
 }
 
 func withProvider(ctx context.Context, url, what string, do func(*sql.DB, *goose.Provider) error) (err error) {
-	db, err := sql.Open("pgx", url)
+	config, err := connect.Config(url)
 	if err != nil {
 		return fmt.Errorf("open database for migrations: %w", err)
 	}
+	db := stdlib.OpenDB(*config)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if err := refuseBeforeFirstRelease(ctx, db); err != nil {
 		return err

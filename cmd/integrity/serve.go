@@ -111,6 +111,7 @@ type service struct {
 	keyUses    query.KeyUses
 	traffic    query.Traffic
 	installed  eventstore.Installation
+	patience   time.Time // until when a start waits for the database
 	contents   *blobs.Store
 	analyzer   *analyzer.Analyzer
 	metrics    *ops.Metrics
@@ -288,10 +289,11 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	if s.cfg.ReplicaURL == "" {
 		return nil
 	}
-	if _, err := cluster.Inspect(ctx, s.cfg.ReplicaURL); errors.Is(err, cluster.ErrSharedSessions) {
+	replica := s.cfg.Replica(ledger.Unread(s.log))
+	if _, err := cluster.Inspect(ctx, replica()); errors.Is(err, cluster.ErrSharedSessions) {
 		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
-	if s.replica, err = s.primary.ReplicaPool(ctx, s.cfg.ReplicaURL, ledger.ReadConns); err != nil {
+	if s.replica, err = s.primary.ReplicaPool(ctx, replica, ledger.ReadConns); err != nil {
 		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
 	s.store.Replica = &query.Replica{Pool: s.replica, Now: s.Now, Log: s.log}

@@ -25,6 +25,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 	"integrityledger/handlers/oauth"
@@ -66,21 +67,40 @@ func (s *service) readFiles(context.Context) (err error) {
 // openLedgerData waits for a server that accepts writes, because another's database may be in the middle of a failover.
 func (s *service) openLedgerData(ctx context.Context) error {
 	if s.database != nil {
-		return s.prepareLedger(ctx, s.database.URL(postgres.Database))
+		return s.prepareLedger(ctx, connect.Fixed(s.database.URL(postgres.Database)))
 	}
-	return cluster.Await(ctx, ledger.Patience, func(why error) {
-		s.log.Warn("no server of the database accepts writes yet: waiting for one", "most", ledger.Patience, "error", why)
-	}, func() error {
-		url, err := cluster.Coordinator(ctx, s.cfg.DatabaseURL, s.cfg.NodeURL)
+	entry, nodes := s.cfg.Database(ledger.Unread(s.log)), s.cfg.NodeTemplate(ledger.Unread(s.log))
+	return s.await(ctx, func() error {
+		source, err := cluster.Coordinator(ctx, entry, nodes)
 		if err != nil {
 			return err
 		}
-		return s.prepareLedger(ctx, url)
+		if err := s.prepareLedger(ctx, source); err != nil {
+			return err
+		}
+		s.primary.Nodes, s.primary.Entry = nodes, entry
+		return nil
 	})
 }
 
+// await asks the database what a start must know, for up to ledger.Patience from the first question on: a failover
+// may come at any point of the start.
+func (s *service) await(ctx context.Context, ask func() error) error {
+	if s.database != nil {
+		return ask()
+	}
+	if s.patience.IsZero() {
+		s.patience = time.Now().Add(ledger.Patience)
+	}
+	err := cluster.Await(ctx, time.Until(s.patience), func(why error) {
+		s.log.Warn("no server of the database accepts writes yet: waiting for one", "most", ledger.Patience, "error", why)
+	}, ask)
+	return cluster.Explain(s.cfg.GivenBy("DATABASE_URL"), err)
+}
+
 // prepareLedger brings the schema to its newest form and makes the ledger where it is missing.
-func (s *service) prepareLedger(ctx context.Context, url string) error {
+func (s *service) prepareLedger(ctx context.Context, source connect.Source) error {
+	url := source()
 	server, err := cluster.Inspect(ctx, url)
 	if err != nil {
 		return err
@@ -97,11 +117,8 @@ func (s *service) prepareLedger(ctx context.Context, url string) error {
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
 		return fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix, s.installed.Issuer)
 	}
-	if s.primary, err = cluster.Find(ctx, url); err != nil {
-		return err
-	}
-	s.primary.Nodes, s.primary.Entry = s.cfg.NodeURL, s.cfg.DatabaseURL
-	return nil
+	s.primary, err = cluster.Find(ctx, source)
+	return err
 }
 
 func (s *service) openPools(ctx context.Context) (err error) {
@@ -122,13 +139,16 @@ func (s *service) openPools(ctx context.Context) (err error) {
 		}
 	}
 	s.nodes = map[string]*cluster.Nodes{}
-	if s.holders, err = s.primary.Holders(ctx); err != nil {
+	if err := s.await(ctx, func() (err error) {
+		s.holders, err = s.primary.Holders(ctx)
+		return err
+	}); err != nil {
 		return err
 	}
 	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.Now); err != nil {
 		return err
 	}
-	return checkHeads(ctx, s.read)
+	return s.await(ctx, func() error { return checkHeads(ctx, s.read) })
 }
 
 // opener opens a pool of so many connections.
@@ -175,8 +195,11 @@ func (s *service) openStore(ctx context.Context) error {
 	if err := s.openReplica(ctx); err != nil {
 		return err
 	}
-	missing, err := s.store.MissingPlans(ctx)
-	if err != nil {
+	var missing []string
+	if err := s.await(ctx, func() (err error) {
+		missing, err = s.store.MissingPlans(ctx)
+		return err
+	}); err != nil {
 		return err
 	}
 	if missing != nil {

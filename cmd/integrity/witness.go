@@ -20,6 +20,7 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/ops"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/transparency/witness"
 	"integrityledger/handlers"
 )
@@ -72,11 +73,11 @@ func (w *witnessing) run(ctx context.Context) error {
 		return err
 	}
 	// The database outlives the signal, until those who wait are answered.
-	return ledger.WithDatabase(context.WithoutCancel(ctx), w.App, w.cfg, w.log, "integrity witness", false, func(url string) error {
-		if _, err := ledger.Ensure(ctx, w.App, url, w.cfg); err != nil {
+	return ledger.WithDatabase(context.WithoutCancel(ctx), w.App, w.cfg, w.log, "integrity witness", false, func(source connect.Source) error {
+		if _, err := ledger.Ensure(ctx, w.App, source(), w.cfg); err != nil {
 			return err
 		}
-		primary, err := cluster.Find(ctx, url)
+		primary, err := cluster.Find(ctx, source)
 		if err != nil {
 			return err
 		}

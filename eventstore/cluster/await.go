@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -64,19 +65,50 @@ func attempts(err error) []error {
 	return nil
 }
 
-// worthWaiting reports whether any server may let us in later. Without TLS a server may refuse whom it lets in with TLS, so
-// a refusal alone is final only where nothing else was met.
+// worthWaiting reports whether any server may let us in later. A refused role or password may be in the middle of its
+// rotation. A missing database or right is final. A wrong certificate, or a name that DNS says does not exist, is
+// final unless another attempt met something else: while DNS itself fails, the name may exist.
 func worthWaiting(attempts []error) bool {
 	others := len(attempts) == 0
 	for _, err := range attempts {
-		answer, _ := errors.AsType[*pgconn.PgError](err)
-		_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
-		switch {
-		case answer != nil && slices.Contains([]string{"28P01", "3D000", insufficientPrivilege}, answer.Code): // a wrong password, no such database
+		answer, ok := errors.AsType[*pgconn.PgError](err)
+		if ok && (answer.Code == "3D000" || answer.Code == insufficientPrivilege) {
 			return false
-		case !certificate && (answer == nil || answer.Code != "28000"):
+		}
+		_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+		if !certificate && unknownName(err) == "" {
 			others = true
 		}
 	}
 	return others
+}
+
+// unknownName is the server's name that DNS says does not exist.
+func unknownName(err error) string {
+	if failed, ok := errors.AsType[*net.DNSError](err); ok && failed.IsNotFound {
+		return failed.Name
+	}
+	return ""
+}
+
+// refusesRole reports whether a server does not let the role of a URL in: invalid authorization specification, or
+// password.
+func refusesRole(err error) bool {
+	answer, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.HasPrefix(answer.Code, "28")
+}
+
+// Explain names the setting that holds a URL, and what to correct, when no server lets the URL's role in or the
+// server's name does not exist. Other errors stay as they are.
+func Explain(setting string, err error) error {
+	connecting, failed := errors.AsType[*pgconn.ConnectError](err)
+	switch {
+	case failed && refusesRole(err):
+		return fmt.Errorf("%s: PostgreSQL does not let the role %q in: "+
+			"correct the role's password here or in PostgreSQL, or pg_hba.conf: %w", setting, connecting.Config.User, err)
+	case failed && unknownName(err) != "":
+		return fmt.Errorf("%s: the server's name %q does not resolve: correct the name here, or add it to DNS: %w",
+			setting, unknownName(err), err)
+	}
+	return err
 }

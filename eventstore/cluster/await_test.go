@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // TestAwaitGivesUp: the wait is bounded, says once why, ends with the last error, and at once when nobody wants it any more.
@@ -67,7 +69,7 @@ func TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd(t *testing.T) {
 	url := "postgres://nobody@" + listener.Addr().String() + "/none?sslmode=disable"
 	var asking sync.WaitGroup
 	for name, ask := range map[string]func() error{
-		"for the coordinator": func() error { _, err := Coordinator(t.Context(), url, ""); return err },
+		"for the coordinator": func() error { _, err := Coordinator(t.Context(), connect.Fixed(url), nil); return err },
 		"for the version":     func() error { _, err := Inspect(t.Context(), url); return err },
 	} {
 		asking.Go(func() {
@@ -103,17 +105,26 @@ func TestLostConnectionsMayComeBack(t *testing.T) {
 	}
 }
 
-// TestWhatWaitingCannotMend: a refusal of every server is final, and a wrong password, database or right of any.
+// TestWhatWaitingCannotMend: a missing database or right is final. A refused role or password is not, because it may
+// be in the middle of its rotation. A name that does not exist is final unless another server may come, and DNS that
+// fails is not.
 func TestWhatWaitingCannotMend(t *testing.T) {
 	starting, refused := &pgconn.PgError{Code: "57P03"}, &pgconn.PgError{Code: "28000"}
+	missing := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "db", IsNotFound: true}}
 	for _, test := range []struct {
 		of   []error
 		want bool
 	}{
 		{[]error{errors.New("ValidateConnect failed: read only connection")}, true},
 		{[]error{starting, refused}, true},
-		{[]error{refused, fmt.Errorf("of a server: %w", refused)}, false},
-		{[]error{starting, &pgconn.PgError{Code: "28P01"}}, false},
+		{[]error{refused, fmt.Errorf("of a server: %w", refused)}, true},
+		{[]error{starting, &pgconn.PgError{Code: "28P01"}}, true},
+		{[]error{&pgconn.PgError{Code: "28P01"}}, true},
+		{[]error{missing, missing}, false},
+		{[]error{missing, starting}, true},
+		{[]error{missing, &net.DNSError{Err: "server misbehaving", Name: "db", IsTemporary: true}}, true},
+		{[]error{&net.DNSError{Err: "i/o timeout", Name: "db", IsTimeout: true}}, true},
+		{[]error{&tls.CertificateVerificationError{Err: errors.New("unknown")}}, false},
 		{[]error{errors.New("away"), &pgconn.PgError{Code: "3D000"}}, false},
 		{[]error{&pgconn.PgError{Code: "42501"}}, false},
 	} {

@@ -13,6 +13,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/migrations"
 	"integrityledger/projections/ledgertest"
 )
@@ -68,7 +69,7 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 	if err := migrations.Up(ctx, url); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := cluster.Find(ctx, url)
+	shared, err := cluster.Find(ctx, connect.Fixed(url))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 		return timeline == "00000002", err
 	})
 	// A process that starts now looks at both before it chooses.
-	if again, err := cluster.Find(ctx, url); err != nil {
+	if again, err := cluster.Find(ctx, connect.Fixed(url)); err != nil {
 		t.Fatal(err)
 	} else if fresh, err := again.ReadPool(ctx, 1); err != nil {
 		t.Fatal(err)
@@ -121,7 +122,7 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 		}
 	}
 	// Nor does a former primary answer readers.
-	replica, err := shared.ReplicaPool(ctx, c.PrimaryURL(), 1)
+	replica, err := shared.ReplicaPool(ctx, connect.Fixed(c.PrimaryURL()), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // Holders finds the node of Citus that holds a shard. A statement there names the piece of a table in place of the table, so
@@ -331,7 +333,7 @@ func (h *Holders) ask() *question {
 }
 
 func (h *Holders) answer(q *question) {
-	ctx, cancel := context.WithTimeout(h.life, connectTimeout)
+	ctx, cancel := context.WithTimeout(h.life, connect.Timeout)
 	defer cancel()
 	asked := time.Now()
 	pieces, err := h.read(ctx)
@@ -445,7 +447,18 @@ func (n *Nodes) pool(ctx context.Context, p *Piece) (*pgxpool.Pool, error) {
 
 // node is another server with the same database, for statements that name the parts of tables.
 func (p *Primary) node(host string, port uint16) *Primary {
-	return &Primary{url: at(p.url, p.Nodes, host, port), direct: true}
+	return &Primary{source: atNode(p.source, p.Nodes, host, port), direct: true}
+}
+
+// atNode leads to the server of a node. nodes may be nil.
+func atNode(database, nodes connect.Source, host string, port uint16) connect.Source {
+	return func() string {
+		template := ""
+		if nodes != nil {
+			template = nodes()
+		}
+		return at(database(), template, host, port)
+	}
 }
 
 // at is a database URL that leads to the server of a node: by the template nodes, where there is one, else as url says. All that

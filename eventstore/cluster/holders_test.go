@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // TestNodesAreReachedAsTheURLSays: every way of connecting that a URL leaves open leads to the node, and none elsewhere.
@@ -34,7 +35,7 @@ func TestNodesAreReachedAsTheURLSays(t *testing.T) {
 		{"postgres://u@db0/d", "postgres://x@/d?host={host}&port={port}&sslmode=disable", "fd00::1", "fd00::1:5433"},
 	} {
 		p := At(test.url)
-		p.Nodes = test.nodes
+		p.Nodes = connect.Fixed(test.nodes)
 		pool, err := p.node(test.host, 5433).ReadPool(context.Background(), 1)
 		if err != nil {
 			t.Errorf("%+v: %v", test, err)
@@ -307,12 +308,12 @@ func TestTheCoordinatorIsFoundAgain(t *testing.T) {
 	}
 	pgtest.Exec(t, url, "INSERT INTO pg_dist_local_group VALUES (1)")
 	isAt(first)
-	coordinator, err := Coordinator(ctx, url, "")
+	coordinator, err := Coordinator(ctx, connect.Fixed(url), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := At(coordinator)
-	p.Entry = url
+	p := At(coordinator())
+	p.Entry = connect.Fixed(url)
 	pool, err := p.ReadPool(ctx, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -336,7 +337,7 @@ func TestTheCoordinatorIsFoundAgain(t *testing.T) {
 	isAt(second)
 	first.Cut()
 	pgtest.Eventually(t, "the coordinator at its second address", through(second))
-	replica, err := p.ReplicaPool(ctx, url, 1)
+	replica, err := p.ReplicaPool(ctx, connect.Fixed(url), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,9 +375,10 @@ func TestTheCoordinatorIsLookedForOnceInASecond(t *testing.T) {
 // TestForbiddenScansAreNotCompiled: where the only plan is one that is forbidden, its cost would have every statement compiled.
 func TestForbiddenScansAreNotCompiled(t *testing.T) {
 	ctx := context.Background()
-	p := At(pgtest.New(t))
-	pgtest.Exec(t, p.url, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); END $$")
-	direct := At(p.url)
+	url := pgtest.New(t)
+	p := At(url)
+	pgtest.Exec(t, url, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); END $$")
+	direct := At(url)
 	direct.direct = true
 	for name, open := range map[string]func() (*pgxpool.Pool, error){
 		"commit":  func() (*pgxpool.Pool, error) { return p.CommitPool(ctx, 1) },
@@ -384,7 +386,7 @@ func TestForbiddenScansAreNotCompiled(t *testing.T) {
 		"node":    func() (*pgxpool.Pool, error) { return direct.ReadPool(ctx, 1) },
 		"read":    func() (*pgxpool.Pool, error) { return p.ReadPool(ctx, 1) },
 		"rebuild": func() (*pgxpool.Pool, error) { return p.RebuildPool(ctx, 1) },
-		"replica": func() (*pgxpool.Pool, error) { return p.ReplicaPool(ctx, p.url, 1) },
+		"replica": func() (*pgxpool.Pool, error) { return p.ReplicaPool(ctx, connect.Fixed(url), 1) },
 	} {
 		pool, err := open()
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,6 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // Primary is the server of a database that takes writes, whichever of the servers in a URL that is at the moment, and
@@ -30,41 +31,38 @@ import (
 // a server on a lower one than was seen at a primary is a primary that was replaced, or follows one, and does not know
 // it. Safe for concurrent use.
 type Primary struct {
-	url string
+	source connect.Source
 	// direct: statements name the parts of tables on this node of Citus, which plans none of them.
 	direct bool
-	// Nodes is how the nodes of Citus are reached: a URL with {host} and {port}. Empty: as the URL's server, by their own
-	// address.
-	Nodes string
+	// Nodes is how the nodes of Citus are reached: a URL with {host} and {port}. Nil, or empty: as the URL's server,
+	// by their own address.
+	Nodes connect.Source
 	// Entry is a URL of a worker of Citus, through which the coordinator is found again when it is at another address than
-	// this one's.
-	Entry  string
+	// this one's. Nil: the coordinator stays where it is.
+	Entry  connect.Source
 	entry  entrance
 	mu     sync.Mutex
 	newest uint64 // timeline that was seen at a primary
 }
 
 // At is the primary among the servers of a URL, of which nothing is known until a pool connects.
-func At(url string) *Primary { return &Primary{url: url} }
+func At(url string) *Primary { return &Primary{source: connect.Fixed(url)} }
 
-// Find looks at every server of a URL first.
+// Find looks at every server of a URL first. Each new connection reads the source again.
 //
 // While the successor of a former primary cannot be reached, a process that starts takes the former one for the present
 // one. Keeping a replaced primary down is the operator's task.
-func Find(ctx context.Context, url string) (*Primary, error) {
-	config, err := pgx.ParseConfig(url)
+func Find(ctx context.Context, source connect.Source) (*Primary, error) {
+	config, err := connect.Config(source())
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err)
+		return nil, err
 	}
-	p := At(url)
-	servers := append([]*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port, TLSConfig: config.TLSConfig}}, config.Fallbacks...)
+	p := &Primary{source: source}
+	config.ConnectTimeout, config.ValidateConnect = connect.Timeout, p.accept
 	var looking sync.WaitGroup
-	for _, server := range servers {
+	for _, one := range connect.Each(config) {
 		looking.Go(func() {
-			one := config.Copy()
-			one.Host, one.Port, one.TLSConfig, one.Fallbacks = server.Host, server.Port, server.TLSConfig, nil
-			one.ConnectTimeout, one.ValidateConnect = connectTimeout, p.accept
-			if conn, err := pgx.ConnectConfig(ctx, one); err == nil { // else it is away, or no primary
+			if conn, err := connect.OpenConfig(ctx, one); err == nil { // else it is away, or no primary
 				_ = conn.Close(ctx)
 			}
 		})
@@ -209,45 +207,46 @@ func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
 // role or database let a statement run. A commit that waits for its standby holds a shard's lock for up to 20 s.
 func (p *Primary) RebuildPool(ctx context.Context, shards int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity rebuild", statement: "0", lock: "30s", idle: "60s"}
-	return p.pool(ctx, p.url, 2*shards, "", of, p.accept, lookUps, writes, unflushed, settings{"search_path": "rebuild, public"})
+	return p.pool(ctx, nil, 2*shards, "", of, p.accept, lookUps, writes, unflushed, settings{"search_path": "rebuild, public"})
 }
 
 // ReplicaPool opens connections to a standby, or to several, for queries that may be answered by an earlier state. They
 // never write, also where the standby has become a primary.
-func (p *Primary) ReplicaPool(ctx context.Context, url string, conns int) (*pgxpool.Pool, error) {
+func (p *Primary) ReplicaPool(ctx context.Context, source connect.Source, conns int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity replica", statement: "5s", idle: "10s"}
-	return p.pool(ctx, url, conns, serviceRole, of, p.acceptReplica, lookUps, settings{"default_transaction_read_only": "on"})
+	return p.pool(ctx, source, conns, serviceRole, of, p.acceptReplica, lookUps, settings{"default_transaction_read_only": "on"})
 }
 
 func (p *Primary) open(ctx context.Context, conns int, of session, s ...settings) (*pgxpool.Pool, error) {
-	return p.pool(ctx, p.url, conns, serviceRole, of, p.accept, s...)
+	return p.pool(ctx, nil, conns, serviceRole, of, p.accept, s...)
 }
 
 const (
 	// pingTimeout is how long a connection that has rested may take to show that it still leads somewhere.
 	pingTimeout = 2 * time.Second
-	// connectTimeout is for each server that is tried.
-	connectTimeout = 5 * time.Second
 	// heldStatements is how many statements a connection to a node of Citus keeps prepared, for each piece there.
 	heldStatements = 2048
 	// insufficientPrivilege is the SQLSTATE of what a role may not do.
 	insufficientPrivilege = "42501"
 )
 
-// pool opens connections that take on a role; an empty one means the role of the URL. accept judges each new one, and
-// current each that is handed out.
-func (p *Primary) pool(ctx context.Context, url string, conns int, role string, of session, accept pgconn.ValidateConnectFunc, s ...settings) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(url)
+// pool opens connections that take on a role; an empty one means the role of the URL. A nil source means the
+// primary's own. accept judges each new connection, and current each that is handed out. Every new connection reads
+// the source again, so that a rotated password needs no restart.
+func (p *Primary) pool(ctx context.Context, source connect.Source, conns int, role string, of session, accept pgconn.ValidateConnectFunc, s ...settings) (*pgxpool.Pool, error) {
+	entered := source == nil && p.Entry != nil
+	if source == nil {
+		source = p.source
+	}
+	config, err := pgxpool.ParseConfig(source())
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	config.MaxConns = int32(max(1, conns))
 	config.PingTimeout = pingTimeout
-	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.ConnConfig.ConnectTimeout = connect.Timeout
 	config.ConnConfig.ValidateConnect = accept
-	// A connection that only listens must also notice a server that vanished without a word.
-	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
-	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
+	connect.KeepAlive(config.ConnConfig)
 	config.ConnConfig.OnPgError = keepUsable
 	if p.direct {
 		config.ConnConfig.StatementCacheCapacity = heldStatements
@@ -257,12 +256,20 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 		timeline, _ := conn.PgConn().CustomData()[timelineKey].(uint64)
 		return p.current(timeline), nil
 	}
-	entered := p.Entry != "" && url == p.url
-	if entered {
-		config.BeforeConnect = p.readdress
+	config.BeforeConnect = func(ctx context.Context, config *pgx.ConnConfig) error {
+		from := source
+		if entered {
+			from = p.readdress(ctx, config)
+		}
+		return connect.Renew(config, from)
 	}
 	begin := p.sessionBegin(role, of, s)
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) (err error) {
+		defer func() {
+			if err != nil {
+				err = unprepared{err}
+			}
+		}()
 		if entered {
 			p.entry.reached()
 		}
@@ -285,6 +292,19 @@ func (p *Primary) pool(ctx context.Context, url string, conns int, role string, 
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	return pool, nil
+}
+
+// unprepared is the error of a connection that could not be made what its pool needs.
+type unprepared struct{ error }
+
+func (u unprepared) Unwrap() error { return u.error }
+
+// NotConnected reports whether an error is that of a connection that could not be made, for whatever reason: the
+// database was asked nothing, and another attempt may succeed.
+func NotConnected(err error) bool {
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	_, useless := errors.AsType[unprepared](err)
+	return refused || useless
 }
 
 // sessionBegin makes a session what its pool needs, in one round trip. Settings are not among the parameters that a
@@ -386,6 +406,8 @@ func Reason(code string) string {
 		"53100":  "the database's disk is full",
 		"53200":  "the database has no memory left",
 		"53300":  "the database has no connection left (max_connections)",
+		"28P01":  "the database refuses the password of its URL",
+		"28000":  "the database does not let the role of its URL in",
 		"57014":  "the database does not answer in time",
 		"57P03":  "the database is starting or stopping",
 		ReadOnly: "the database takes no writes (it is a standby, or default_transaction_read_only is on)",

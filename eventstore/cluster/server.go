@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // OldestPostgreSQL and NewestPostgreSQL are the major versions that the tests run on. Older ones lack what the
@@ -196,12 +198,12 @@ func lookAtSessions(ctx context.Context, url string) error {
 	return err
 }
 
-// Coordinator is the URL of the coordinator where url leads to a worker of Citus, and url itself elsewhere. nodes is how the
-// nodes are reached (Primary.Nodes). What concerns all shards, and the schema, is the coordinator's.
-func Coordinator(ctx context.Context, url, nodes string) (string, error) {
-	conn, err := connectPlain(ctx, url)
+// Coordinator is the URL of the coordinator where entry leads to a worker of Citus, and entry itself elsewhere. nodes
+// is how the nodes are reached (Primary.Nodes). What concerns all shards, and the schema, is the coordinator's.
+func Coordinator(ctx context.Context, entry, nodes connect.Source) (connect.Source, error) {
+	conn, err := connectPlain(ctx, entry())
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
@@ -209,7 +211,7 @@ func Coordinator(ctx context.Context, url, nodes string) (string, error) {
 	const there = "SELECT to_regclass('pg_dist_local_group') IS NOT NULL AND to_regclass('pg_dist_node') IS NOT NULL"
 	var citus bool
 	if err := conn.QueryRow(ctx, there).Scan(&citus); err != nil || !citus {
-		return url, err
+		return entry, err
 	}
 	const coordinator = `SELECT n.nodename, n.nodeport FROM pg_dist_node n, pg_dist_local_group l
 		WHERE l.groupid <> 0 AND n.groupid = 0 AND n.noderole = 'primary'`
@@ -217,18 +219,18 @@ func Coordinator(ctx context.Context, url, nodes string) (string, error) {
 	var port int32
 	switch err := conn.QueryRow(ctx, coordinator).Scan(&host, &port); {
 	case errors.Is(err, pgx.ErrNoRows): // it is the coordinator, or knows none
-		return url, nil
+		return entry, nil
 	case err != nil:
-		return "", fmt.Errorf("ask for the coordinator of the cluster: %w", err)
+		return nil, fmt.Errorf("ask for the coordinator of the cluster: %w", err)
 	}
-	return at(url, nodes, host, uint16(port)), nil
+	return atNode(entry, nodes, host, uint16(port)), nil
 }
 
 // entrance is what is known of a coordinator that was found through a worker.
 type entrance struct {
 	mu      sync.Mutex
-	missing time.Time // since when it is connected to in vain; zero while it answers
-	url     string    // where it was found last, once it was not where it had been
+	missing time.Time      // since when it is connected to in vain; zero while it answers
+	source  connect.Source // where it was found last, once it was not where it had been
 }
 
 // reached notes that the coordinator answers.
@@ -250,42 +252,36 @@ func (e *entrance) look() (yes bool) {
 	return yes
 }
 
-// readdress leads a new connection to where the coordinator is now. A worker that does not answer tells nothing new.
-func (p *Primary) readdress(ctx context.Context, config *pgx.ConnConfig) error {
+// readdress leads a new connection to where the coordinator is now, and returns its source. A worker that does not
+// answer tells nothing new.
+func (p *Primary) readdress(ctx context.Context, config *pgx.ConnConfig) connect.Source {
 	if p.entry.look() {
-		looking, cancel := context.WithTimeout(ctx, connectTimeout)
+		looking, cancel := context.WithTimeout(ctx, connect.Timeout)
 		defer cancel()
-		if url, err := Coordinator(looking, p.Entry, p.Nodes); err == nil {
+		if source, err := Coordinator(looking, p.Entry, p.Nodes); err == nil {
 			p.entry.mu.Lock()
-			p.entry.url = url
+			p.entry.source = source
 			p.entry.mu.Unlock()
 		}
 	}
 	p.entry.mu.Lock()
-	url := p.entry.url
+	source := p.entry.source
 	p.entry.mu.Unlock()
-	if url == "" {
-		return nil
+	if source == nil {
+		return p.source
 	}
-	found, err := pgx.ParseConfig(url)
-	if err != nil {
-		return fmt.Errorf("database URL: %w", err)
+	if found, err := pgx.ParseConfig(source()); err == nil { // else Renew says what is wrong
+		config.Host, config.Port, config.TLSConfig, config.Fallbacks = found.Host, found.Port, found.TLSConfig, found.Fallbacks
 	}
-	config.Host, config.Port, config.TLSConfig, config.Fallbacks = found.Host, found.Port, found.TLSConfig, found.Fallbacks
-	return nil
+	return source
 }
 
 // connectPlain opens a connection that also a pooler which hands connections on would serve.
 func connectPlain(ctx context.Context, url string) (*pgx.Conn, error) {
-	config, err := pgx.ParseConfig(url)
+	config, err := connect.Config(url)
 	if err != nil {
-		return nil, fmt.Errorf("database URL: %w", err)
+		return nil, err
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, connectTimeout)
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	return conn, nil
+	return connect.OpenConfig(ctx, config)
 }

@@ -21,6 +21,7 @@ import (
 
 	"integrityledger/cmd/postgres"
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // TestInspect: a pooler that keeps sessions is as good as none, every other is refused, whichever connection it picks.
@@ -246,10 +247,12 @@ func TestPoolsBehindAPooler(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
 	pools := map[string]func(context.Context, string) (*pgxpool.Pool, error){
-		"integrity commit":  func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).CommitPool(ctx, 2) },
-		"integrity queue":   func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).QueuePool(ctx, 2) },
-		"integrity read":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReadPool(ctx, 2) },
-		"integrity replica": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReplicaPool(ctx, url, 2) },
+		"integrity commit": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).CommitPool(ctx, 2) },
+		"integrity queue":  func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).QueuePool(ctx, 2) },
+		"integrity read":   func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReadPool(ctx, 2) },
+		"integrity replica": func(ctx context.Context, url string) (*pgxpool.Pool, error) {
+			return At(url).ReplicaPool(ctx, connect.Fixed(url), 2)
+		},
 		"integrity rebuild": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).RebuildPool(ctx, 2) },
 		"integrity wake":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).NotifyPool(ctx, 2) },
 	}

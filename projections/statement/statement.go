@@ -15,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 )
 
@@ -115,6 +116,9 @@ func Failed(what string, err error) error {
 }
 
 func unavailable(err error) bool {
+	if cluster.NotConnected(err) { // also when the server refuses the role, or a password that is being rotated
+		return true
+	}
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch answer.Code[:min(2, len(answer.Code))] {
 		case "08", // connection exception
@@ -127,9 +131,8 @@ func unavailable(err error) bool {
 		}
 		return answer.Code == "25P03" || answer.Code == "25006" // idle too long; a standby
 	}
-	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	_, network := errors.AsType[net.Error](err)
-	return connecting || network || pgconn.Timeout(err) ||
+	return network || pgconn.Timeout(err) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, pgconn.ErrConnClosed)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/eventstore/transparency/witness"
 	"integrityledger/projections/queue/webhooks"
@@ -78,6 +80,8 @@ type Config struct {
 	ShardsGiven, MetricsGiven bool // not only the default
 	// Files that the keys were read from; empty where a variable held the key itself, or nothing did.
 	signingKeyFile, transparencyKeyFile, witnessKeyFile string
+	// The variable that each setting was read from, and the file that the variable names, by setting.
+	variables, files map[string]string
 }
 
 // SignUp says who becomes a member by themselves.
@@ -269,10 +273,14 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	var cfg Config
 	var faults []error
 	given, files := map[string]bool{}, map[string]string{}
+	cfg.variables, cfg.files = map[string]string{}, files
 	all := cfg.settings()
 	for _, s := range all {
 		name, value, file, err := s.read(vars, c)
 		given[s.Name], files[s.Name] = value != "" || err != nil, file
+		if cfg.variables[s.Name] = Prefix + cmp.Or(name, s.Name); file != "" {
+			cfg.variables[s.Name] += "_FILE"
+		}
 		if value = cmp.Or(value, s.Default); err == nil && value != "" && s.set(value) != nil {
 			err = s.wrong(name)
 		}
@@ -319,14 +327,68 @@ func (s Setting) read(vars map[string]string, c *cobra.Command) (name, value, fi
 	if file == "" {
 		return name, value, "", nil
 	}
+	value, err = s.readFile(variables[0], file)
+	return name, value, file, err
+}
+
+// readFile is what the file says that a variable names.
+func (s Setting) readFile(variable, file string) (value string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return name, "", file, fmt.Errorf("%s: %w", variables[0], err)
+		return "", fmt.Errorf("%s: %w", variable, err)
 	}
 	if value = strings.TrimSpace(string(text)); value == "" {
-		err = fmt.Errorf("%s: the file %s is empty; it must hold %s", variables[0], file, s.Expects)
+		err = fmt.Errorf("%s: the file %s is empty; it must hold %s", variable, file, s.Expects)
 	}
-	return name, value, file, err
+	return value, err
+}
+
+// GivenBy is the variable that a setting was read from, for errors.
+func (c *Config) GivenBy(setting string) string { return cmp.Or(c.variables[setting], Prefix+setting) }
+
+// Database is INTEGRITY_DATABASE_URL as it stands at the moment; see follow.
+func (c *Config) Database(warn func(error)) connect.Source {
+	return c.follow("DATABASE_URL", func(c *Config) string { return c.DatabaseURL }, warn)
+}
+
+// Replica is INTEGRITY_REPLICA_URL as it stands at the moment; see follow.
+func (c *Config) Replica(warn func(error)) connect.Source {
+	return c.follow("REPLICA_URL", func(c *Config) string { return c.ReplicaURL }, warn)
+}
+
+// NodeTemplate is INTEGRITY_NODE_URL as it stands at the moment; see follow.
+func (c *Config) NodeTemplate(warn func(error)) connect.Source {
+	return c.follow("NODE_URL", func(c *Config) string { return c.NodeURL }, warn)
+}
+
+// follow reads a setting's file again at each call, because a password in it may be rotated. A file that cannot be
+// read, or is half written at the moment, leaves the value that was read before in use, and warn gets the reason.
+func (c *Config) follow(setting string, field func(*Config) string, warn func(error)) connect.Source {
+	last, file, variable := field(c), c.files[setting], c.GivenBy(setting)
+	if file == "" {
+		return connect.Fixed(last)
+	}
+	var mu sync.Mutex
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		var fresh Config
+		for _, s := range fresh.settings() {
+			if s.Name != setting {
+				continue
+			}
+			value, err := s.readFile(variable, file)
+			if err == nil && s.set(value) != nil {
+				err = fmt.Errorf("%s must be %s", variable, s.Expects)
+			}
+			if err != nil {
+				warn(err)
+				return last
+			}
+			last = field(&fresh)
+		}
+		return last
+	}
 }
 
 // wrong says which variable it is, by the name that was given, and what is right. The value is not quoted.

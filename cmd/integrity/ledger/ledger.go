@@ -21,6 +21,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/migrations"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
@@ -40,6 +41,7 @@ type Opened struct {
 	Read         *pgxpool.Pool
 	Installation eventstore.Installation
 	URL          string
+	Primary      *cluster.Primary
 	Config       *config.Config // that the command was given
 }
 
@@ -57,23 +59,31 @@ func WithServer(ctx context.Context, dataDir string, log *slog.Logger, purpose s
 	return do(server)
 }
 
-// WithDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
+// WithDatabase gives do the ledger's database: the configured one, that of the running server in the data
 // directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
 // using it; elsewhere an old schema is refused.
-func WithDatabase(ctx context.Context, a *cli.App, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) error {
+func WithDatabase(ctx context.Context, a *cli.App, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(connect.Source) error) error {
 	if cfg.DatabaseURL == "" {
 		return WithServer(ctx, cfg.DataDir, log, purpose, func(server *postgres.Server) error {
-			return withSchema(ctx, server.URL(postgres.Database), migrate || server.PID() != 0, do)
+			return withSchema(ctx, connect.Fixed(server.URL(postgres.Database)), migrate || server.PID() != 0, do)
 		})
 	}
-	if _, err := cluster.Inspect(ctx, cfg.DatabaseURL); err != nil {
-		return err
+	setting, entry := cfg.GivenBy("DATABASE_URL"), cfg.Database(Unread(log))
+	if _, err := cluster.Inspect(ctx, entry()); err != nil {
+		return cluster.Explain(setting, err)
 	}
-	url, err := cluster.Coordinator(ctx, cfg.DatabaseURL, cfg.NodeURL)
+	source, err := cluster.Coordinator(ctx, entry, cfg.NodeTemplate(Unread(log)))
 	if err != nil {
-		return err
+		return cluster.Explain(setting, err)
 	}
-	return withSchema(ctx, url, migrate, do)
+	return withSchema(ctx, source, migrate, do)
+}
+
+// Unread logs why the file of a database URL could not be read again.
+func Unread(log *slog.Logger) func(error) {
+	return func(err error) {
+		log.Warn("the file of a database URL cannot be read; the URL that was read before stays in use", "error", err)
+	}
 }
 
 // Migrate brings the schema to its newest form. A ledger that takes only newer programs is refused.
@@ -84,13 +94,14 @@ func Migrate(ctx context.Context, url string) error {
 	return migrations.Up(ctx, url)
 }
 
-func withSchema(ctx context.Context, url string, migrate bool, do func(url string) error) error {
+func withSchema(ctx context.Context, source connect.Source, migrate bool, do func(connect.Source) error) error {
 	if migrate {
-		if err := Migrate(ctx, url); err != nil {
+		if err := Migrate(ctx, source()); err != nil {
 			return err
 		}
-		return do(url)
+		return do(source)
 	}
+	url := source()
 	if err := eventstore.ThisProgram().AdmittedAt(ctx, url); err != nil {
 		return err
 	}
@@ -101,7 +112,7 @@ func withSchema(ctx context.Context, url string, migrate bool, do func(url strin
 	if database < known {
 		return errors.New("the database lacks migrations of this program: run integrity migrate first")
 	}
-	return do(url)
+	return do(source)
 }
 
 // With opens the ledger for one operator's command.
@@ -116,21 +127,20 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 	}
 	ctx := c.Context()
 	log := a.WarnLog()
-	return WithDatabase(ctx, a, cfg, log, c.CommandPath(), false, func(url string) (err error) {
-		l := &Opened{URL: url, Config: &cfg}
-		if l.Installation, err = Ensure(ctx, a, url, cfg); err != nil {
+	return WithDatabase(ctx, a, cfg, log, c.CommandPath(), false, func(source connect.Source) (err error) {
+		l := &Opened{URL: source(), Config: &cfg}
+		if l.Installation, err = Ensure(ctx, a, l.URL, cfg); err != nil {
 			return err
 		}
-		primary, err := cluster.Find(ctx, url)
-		if err != nil {
+		if l.Primary, err = cluster.Find(ctx, source); err != nil {
 			return err
 		}
-		commit, err := primary.CommitPool(ctx, 2)
+		commit, err := l.Primary.CommitPool(ctx, 2)
 		if err != nil {
 			return err
 		}
 		defer commit.Close()
-		if l.Read, err = primary.ReadPool(ctx, 2); err != nil {
+		if l.Read, err = l.Primary.ReadPool(ctx, 2); err != nil {
 			return err
 		}
 		defer l.Read.Close()
@@ -182,9 +192,9 @@ func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eve
 
 // existingShards is the number that the ledger has, 0 where there is no ledger yet.
 func existingShards(ctx context.Context, url string) (shards int, err error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return 0, fmt.Errorf("open database: %w", err)
+		return 0, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), 0) FROM ledger").Scan(&shards); err != nil {

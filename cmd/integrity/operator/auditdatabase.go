@@ -17,7 +17,6 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
-	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections"
@@ -45,7 +44,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 	}
 	jobs := runtime.GOMAXPROCS(0)
 	var err error
-	if d.pool, err = cluster.At(l.URL).RebuildPool(ctx, jobs); err != nil {
+	if d.pool, err = l.Primary.RebuildPool(ctx, jobs); err != nil {
 		return auditView{}, err
 	}
 	defer d.pool.Close()

@@ -145,7 +145,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			return errors.New("--external takes no DIR, and needs INTEGRITY_DATABASE_URL")
 		case *external:
 			if _, err := cluster.Inspect(ctx, cfg.DatabaseURL); err != nil {
-				return err
+				return cluster.Explain(cfg.GivenBy("DATABASE_URL"), err)
 			}
 			if err := finish(ctx, cfg.DatabaseURL); err != nil {
 				return err

@@ -19,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/handlers/client"
 	"integrityledger/projections/query"
 )
@@ -176,7 +177,7 @@ func (v *verb) onSettings(do func(ctx context.Context, cfg *config.Config) error
 // onDatabase makes the command work on the ledger's database, whose schema is the newest.
 func (v *verb) onDatabase(migrate bool, do func(ctx context.Context, cfg *config.Config, url string) error) *cobra.Command {
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
-		return ledger.WithDatabase(ctx, v.app.App, *cfg, v.app.WarnLog(), v.CommandPath(), migrate, func(url string) error { return do(ctx, cfg, url) })
+		return ledger.WithDatabase(ctx, v.app.App, *cfg, v.app.WarnLog(), v.CommandPath(), migrate, func(source connect.Source) error { return do(ctx, cfg, source()) })
 	})
 }
 

@@ -25,6 +25,7 @@ import (
 	"integrityledger/cmd/integrity/mail"
 	"integrityledger/cmd/postgres"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/handlers"
 )
 
@@ -242,8 +243,8 @@ func (d *doctor) kernelClock() {
 // database looks at the ledger's database where there is one.
 func (d *doctor) database(ctx context.Context) {
 	const check = "database"
-	url := d.cfg.DatabaseURL
-	if url == "" {
+	url := connect.Fixed(d.cfg.DatabaseURL)
+	if d.cfg.DatabaseURL == "" {
 		if !keyfiles.Exists(d.cfg.InDataDir("pgdata")) {
 			d.ok(check, "none yet in %s; the first start makes it", d.cfg.DataDir)
 			return
@@ -262,14 +263,14 @@ func (d *doctor) database(ctx context.Context) {
 				d.warn(check, err.Error(), "the next start recovers it")
 			}
 		}()
-		url = server.URL(postgres.Database)
+		url = connect.Fixed(server.URL(postgres.Database))
 	}
 	looking, cancel := context.WithTimeout(ctx, 3*doctorTimeout)
 	defer cancel()
-	if coordinator, err := cluster.Coordinator(looking, url, d.cfg.NodeURL); err == nil { // else lookInto says what is wrong
+	if coordinator, err := cluster.Coordinator(looking, url, connect.Fixed(d.cfg.NodeURL)); err == nil { // else lookInto says what is wrong
 		url = coordinator
 	}
-	d.lookInto(looking, url)
+	d.lookInto(looking, url())
 }
 
 // disks asks for the room that is left where the service writes.

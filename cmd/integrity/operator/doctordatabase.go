@@ -18,6 +18,7 @@ import (
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/migrations"
@@ -41,9 +42,9 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 		d.fail(check, err.Error(), "the service does not start behind it")
 		return
 	}
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		d.fail(check, err.Error(), "the service answers 503 without it: start it, or correct INTEGRITY_DATABASE_URL")
+		d.fail(check, cluster.Explain(d.cfg.GivenBy("DATABASE_URL"), err).Error(), "the service answers 503 without it: start it, or correct INTEGRITY_DATABASE_URL")
 		return
 	}
 	defer conn.Close(context.WithoutCancel(ctx))

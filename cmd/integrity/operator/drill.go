@@ -22,7 +22,7 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -98,8 +98,8 @@ func (a *app) keysDrillCommand() *cobra.Command {
 		}
 		at := d.Now()
 		// The commands find the database by its address, as they do where it is not the embedded one.
-		if err := ledger.WithDatabase(ctx, d.App, *d.cfg, d.WarnLog(), v.CommandPath(), true, func(url string) error {
-			d.app = &app{&cli.App{Out: io.Discard, Errs: io.Discard, Environ: append(d.Environ, config.Prefix+"DATABASE_URL="+url), Now: d.Now}}
+		if err := ledger.WithDatabase(ctx, d.App, *d.cfg, d.WarnLog(), v.CommandPath(), true, func(source connect.Source) error {
+			d.app = &app{&cli.App{Out: io.Discard, Errs: io.Discard, Environ: append(d.Environ, config.Prefix+"DATABASE_URL="+source()), Now: d.Now}}
 			return errors.Join(d.run(ctx, at, began), d.err)
 		}); err != nil {
 			return fmt.Errorf("drill: %w", err)
@@ -217,7 +217,7 @@ func (d *drill) run(ctx context.Context, at, began time.Time) error {
 	return ledger.With(d.App, open, func(ctx context.Context, l *ledger.Opened) error {
 		d.ledger = l
 		d.reader = &transparency.Reader{Pool: l.Read}
-		pool, err := cluster.At(l.URL).ConsumerPool(ctx, ledger.LogConns)
+		pool, err := l.Primary.ConsumerPool(ctx, ledger.LogConns)
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,6 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
-	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections"
 )
@@ -67,7 +66,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pool, err := cluster.At(l.URL).RebuildPool(ctx, *jobs)
+		pool, err := l.Primary.RebuildPool(ctx, *jobs)
 		if err != nil {
 			return err
 		}

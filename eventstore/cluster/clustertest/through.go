@@ -9,6 +9,7 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // Through leads to the nodes that hold the shards 0 to 3, and to the one that holds a shard through a proxy: what stands for a
@@ -65,7 +66,7 @@ func Through(t *testing.T, url string, shard uint16) (*pgtest.Proxy, *cluster.Ho
 	query.Del("port")
 	template.RawQuery = query.Encode() + "&port={port}&host=" + links + "{host}"
 	p := cluster.At(url)
-	p.Nodes = template.String()
+	p.Nodes = connect.Fixed(template.String())
 	holders, err := p.Holders(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,8 @@ type Link struct {
 	pairs    map[*pair]bool
 	commits  Commits
 	onCommit func()
+	arrived  int // connections
+	refuse   int // the one that is refused
 }
 
 // pair is one connection through the link.
@@ -136,6 +138,24 @@ func (l *Link) takeCommit() Commits {
 	return how
 }
 
+// RefuseNext counts connections from 0 again. When the nth arrives, it and all that exist end; those after it pass.
+// It returns how many had arrived. RefuseNext(0) refuses none.
+func (l *Link) RefuseNext(n int) (arrived int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	arrived = l.arrived
+	l.arrived, l.refuse = 0, n
+	return arrived
+}
+
+// admits counts a connection, and reports whether it may pass.
+func (l *Link) admits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.arrived++
+	return l.arrived != l.refuse
+}
+
 func (p *pair) close() {
 	_ = p.client.Close()
 	_ = p.server.Close()
@@ -158,6 +178,10 @@ func (l *Link) away() bool {
 
 func (l *Link) serve(client net.Conn) {
 	defer client.Close()
+	if !l.admits() {
+		l.Cut()
+		return
+	}
 	if l.away() {
 		return
 	}

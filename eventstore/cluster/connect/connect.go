@@ -1,0 +1,96 @@
+// Package connect opens connections to PostgreSQL. It bounds how long opening takes, notices a server that vanished,
+// and knows nothing of ledgers, so that migrations use it too.
+package connect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Timeout is how long each server that is tried may take to let a connection in.
+const Timeout = 5 * time.Second
+
+// Config reads a database URL. A connect_timeout in the URL replaces Timeout.
+func Config(url string) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, Timeout)
+	KeepAlive(config)
+	return config, nil
+}
+
+// KeepAlive lets connections notice a server that vanished without a word, also when they only listen or wait for a
+// lock.
+func KeepAlive(config *pgx.ConnConfig) {
+	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+	config.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
+}
+
+// Open opens one connection.
+func Open(ctx context.Context, url string) (*pgx.Conn, error) {
+	config, err := Config(url)
+	if err != nil {
+		return nil, err
+	}
+	return OpenConfig(ctx, config)
+}
+
+// OpenConfig opens one connection as config says.
+func OpenConfig(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return conn, nil
+}
+
+// Source returns the URL of a database as it stands at the moment: a file that holds the URL may have been rewritten
+// since the process started.
+type Source func() string
+
+// Fixed is the Source of a URL that does not change.
+func Fixed(url string) Source { return func() string { return url } }
+
+// Renew gives a new connection the user, the password and the certificates that the source names now. It reads
+// password files and certificate files again, too. The servers stay the ones of config: another server may hold
+// another ledger.
+func Renew(config *pgx.ConnConfig, from Source) error {
+	fresh, err := pgx.ParseConfig(from())
+	if err != nil {
+		return fmt.Errorf("database URL: %w", err)
+	}
+	config.User, config.Password = fresh.User, fresh.Password
+	if slices.EqualFunc(servers(config), servers(fresh), func(a, b *pgconn.FallbackConfig) bool {
+		return a.Host == b.Host && a.Port == b.Port && (a.TLSConfig == nil) == (b.TLSConfig == nil)
+	}) {
+		config.TLSConfig, config.Fallbacks = fresh.TLSConfig, fresh.Fallbacks
+	}
+	return nil
+}
+
+// servers are the ones that a connection tries in turn.
+func servers(config *pgx.ConnConfig) []*pgconn.FallbackConfig {
+	first := &pgconn.FallbackConfig{Host: config.Host, Port: config.Port, TLSConfig: config.TLSConfig}
+	return append([]*pgconn.FallbackConfig{first}, config.Fallbacks...)
+}
+
+// Each returns a config for each server of config, and for it alone.
+func Each(config *pgx.ConnConfig) []*pgx.ConnConfig {
+	all := servers(config)
+	each := make([]*pgx.ConnConfig, len(all))
+	for i, server := range all {
+		one := config.Copy()
+		one.Host, one.Port, one.TLSConfig, one.Fallbacks = server.Host, server.Port, server.TLSConfig, nil
+		each[i] = one
+	}
+	return each
+}
