@@ -40,12 +40,20 @@ func Route(pool *pgxpool.Pool, nodes *cluster.Nodes) Database {
 
 // NodeOf tells apart the nodes that hold shards. One server holds them all.
 func NodeOf(ctx context.Context, db Database, shard domain.Shard) (node int32, err error) {
-	if nodes, ok := db.(interface {
-		NodeOf(context.Context, domain.Shard) (int32, error)
-	}); ok {
+	if nodes, ok := db.(finder); ok {
 		return nodes.NodeOf(ctx, shard)
 	}
 	return 0, nil
+}
+
+// Routed reports whether several nodes hold the shards.
+func Routed(db Database) bool {
+	_, ok := db.(finder)
+	return ok
+}
+
+type finder interface {
+	NodeOf(ctx context.Context, shard domain.Shard) (node int32, err error)
 }
 
 // NodeOf is the node that is asked for a shard.

@@ -71,6 +71,7 @@ func (s *server) signInLinkPage(r *http.Request) (any, error) {
 type usableLink struct {
 	query.SignInLink
 	provedAt time.Time
+	partly   bool // not all shards have told the memberships of the link's address
 }
 
 // signInLink finds the link of the path that can still be used, or nil.
@@ -91,7 +92,7 @@ func (s *server) signInLink(r *http.Request) (*usableLink, error) {
 	if err != nil || !found || link.UsedAt != nil || !callOf(r).start.Before(link.ExpiresAt) {
 		return nil, err
 	}
-	return &usableLink{link, provedAt}, nil
+	return &usableLink{SignInLink: link, provedAt: provedAt}, nil
 }
 
 // linkOver answers a link that is unknown, used or too old.
@@ -155,10 +156,15 @@ func (s *server) askedHere(r *http.Request, link *usableLink) bool {
 	return link.BrowserSHA256 == nil || subtle.ConstantTimeCompare(own[:], link.BrowserSHA256[:]) == 1
 }
 
-// membershipsOf are the one that a link is for, or those of its address; none where it is no longer active.
+// membershipsOf are the one that a link is for, or those of its address; none where it is no longer active. Some
+// memberships are enough to sign in, even if other shards do not answer.
 func (s *server) membershipsOf(r *http.Request, link *usableLink) ([]query.Membership, error) {
 	if link.Member.IsZero() {
-		return s.Store.Memberships(r.Context(), *link.EmailSHA256)
+		found, err := s.Store.Memberships(r.Context(), *link.EmailSHA256)
+		if link.partly = err != nil; len(found) > 0 {
+			err = nil
+		}
+		return found, err
 	}
 	m, err := s.Store.Membership(r.Context(), link.Organization, link.Member)
 	if refused := refusal(err); refused != nil && refused.Code == domain.InvalidState {
@@ -397,7 +403,7 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	} else {
 		var found []query.Membership
 		if found, err = m.Store.Memberships(ctx, request.email); len(found) > 0 {
-			to = found[0]
+			to, err = found[0], nil // what other shards could not tell is asked again when the link is used
 		} else if err == nil {
 			to.Email = request.address
 		}

@@ -127,8 +127,12 @@ func isAddressOf(link *usableLink, address string) bool {
 	return link.EmailSHA256 != nil && domain.ValidEmail(address) && domain.EmailSHA256(address) == *link.EmailSHA256
 }
 
-// mayFound reports whether the person of a link may make an organization: anybody may who owns none.
+// mayFound reports whether the person of a link may make an organization: anybody may who owns none, as far as all
+// shards tell.
 func (s *server) mayFound(link *usableLink, found []query.Membership) bool {
+	if link.partly {
+		return false
+	}
 	for _, m := range found {
 		if m.Role == domain.Owner {
 			return false

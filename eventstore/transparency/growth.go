@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/history"
 )
@@ -29,9 +31,10 @@ type growth struct {
 	batch  int
 
 	limit int
-	heads heads   // as Claim has read them; nil positions: no node has told any
-	row   treeRow // as Claim has read it
-	tree  *tree   // the one that this process has seen last; nil: none yet
+	heads heads         // as Claim has read them; nil positions: no node has told any
+	row   treeRow       // as Claim has read it
+	tree  *tree         // the one that this process has seen last; nil: none yet
+	slow  map[int32]int // how often a node has not told its hashes in time, one page after the other
 }
 
 // treeRow is the row of the tree.
@@ -114,6 +117,9 @@ const (
 	readingHeads = time.Second
 	// claimingHeads is the same where the transaction of the page has begun already.
 	claimingHeads = readingHeads / 2
+	// readingHashes is how long a node may take to tell the hashes of a shard. The transaction of the page is open
+	// meanwhile.
+	readingHashes = readingHeads / 2
 )
 
 // Claim implements consumer.Source. Without a key, or without news, the tree is left alone.
@@ -228,7 +234,9 @@ func (g *growth) askHeads(ctx context.Context) (heads, error) {
 	return h, nil
 }
 
-// news reads the hashes of events that are not in the tree.
+// news reads the hashes of events that are not in the tree. A node that tells its heads but not its hashes is waited
+// for once in a page, which goes on with the events of the others. Such a node is asked for fewer next time, so that
+// a slow one comes along.
 func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte, runs []run, err error) {
 	read := g.heads
 	if read.positions == nil || read.behind(g.row.positions) { // another process has let the tree grow since
@@ -237,6 +245,8 @@ func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte
 		}
 	}
 	positions = append(g.row.positions, make([]int64, max(0, len(read.positions)-len(g.row.positions)))...)
+	silent := map[int32]bool{} // nodes
+	var failed error
 	for shard, after := range positions {
 		head, known := read.at(shard)
 		if !known {
@@ -249,10 +259,23 @@ func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte
 		if head == after || room == 0 {
 			continue
 		}
-		hashes, err := history.Hashes(ctx, g.log, domain.Shard(shard), after, room)
+		node, err := eventstore.NodeOf(ctx, g.log, domain.Shard(shard))
 		if err != nil {
 			return nil, nil, nil, err
 		}
+		if silent[node] {
+			continue
+		}
+		hashes, err := g.hashes(ctx, domain.Shard(shard), after, max(1, room>>min(g.slow[node], 30)))
+		if err != nil && unanswered(err) && eventstore.Routed(g.log) && ctx.Err() == nil {
+			g.slow[node]++
+			failed, silent[node] = errors.Join(failed, err), true
+			continue
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		delete(g.slow, node)
 		if len(hashes) == 0 {
 			continue
 		}
@@ -260,7 +283,25 @@ func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte
 		leaves = append(leaves, hashes...)
 		positions[shard] += int64(len(hashes))
 	}
+	if len(leaves) == 0 && failed != nil {
+		return nil, nil, nil, failed
+	}
 	return positions, leaves, runs, nil
+}
+
+func (g *growth) hashes(ctx context.Context, shard domain.Shard, after int64, room int) ([][32]byte, error) {
+	if eventstore.Routed(g.log) { // else there is nobody to go on with
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, readingHashes)
+		defer cancel()
+	}
+	return history.Hashes(ctx, g.log, shard, after, room)
+}
+
+// unanswered is true of a node that is away or silent, and false of what it has answered, damage of the log included.
+func unanswered(err error) bool {
+	_, answered := errors.AsType[*pgconn.PgError](err)
+	return cluster.NotConnected(err) || !answered && !errors.Is(err, history.ErrDamaged)
 }
 
 var (

@@ -91,7 +91,7 @@ func New(c Config) (*Keeper, error) {
 	}
 	c.Interval, c.Poll, c.Batch, c.Witness = cmp.Or(c.Interval, time.Second), cmp.Or(c.Poll, time.Second), cmp.Or(c.Batch, 4096), cmp.Or(c.Witness, 2*time.Second)
 	c.Stamp = cmp.Or(c.Stamp, time.Minute)
-	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, log: eventstore.Route(c.Pool, c.Nodes), shards: c.Shards, signer: c.Signer, batch: c.Batch}, grown: make(chan struct{}, 1)}
+	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, log: eventstore.Route(c.Pool, c.Nodes), shards: c.Shards, signer: c.Signer, batch: c.Batch, slow: map[int32]int{}}, grown: make(chan struct{}, 1)}
 	var err error
 	k.consumer, err = consumer.New(consumer.Config{
 		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, News: k.growth.look, Log: c.Log, Poll: c.Poll,

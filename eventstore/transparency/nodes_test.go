@@ -2,12 +2,17 @@ package transparency
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
 	"integrityledger/projections/ledgertest"
@@ -111,6 +116,69 @@ func TestTreeGrowsWithoutANode(t *testing.T) {
 		t.Errorf("all nodes have answered: %+v, %v", found, err)
 	}
 	_, err = Check(ctx, l.Pool, nil)
+	check(t, err)
+}
+
+// hanging holds odd shards on node 1, which tells its heads and, while it hangs, no hashes.
+type hanging struct {
+	eventstore.Database
+	hangs bool
+	asked int // for the hashes of node 1
+	most  int // hashes, that were asked for last
+}
+
+func (h *hanging) NodeOf(_ context.Context, shard domain.Shard) (int32, error) {
+	return int32(shard % 2), nil
+}
+
+func (h *hanging) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if len(args) == 3 && args[0].(domain.Shard)%2 == 1 {
+		h.asked++
+		h.most = args[2].(int)
+		if h.hangs {
+			<-ctx.Done()
+			return pgx.FailedBatchResults(&pgx.Batch{}, ctx.Err()).Query()
+		}
+	}
+	return h.Database.Query(ctx, sql, args...)
+}
+
+// TestAPageGoesOnWithoutAHangingNode: a node that tells heads and hangs on hashes is asked once in a page, whose
+// leaves are the events of the other. It is asked for fewer each time, and for as many as before once it has
+// answered.
+func TestAPageGoesOnWithoutAHangingNode(t *testing.T) {
+	l, ctx := ledgertest.New(t), context.Background()
+	for shard := range domain.Shard(4) {
+		l.Organization(t, shard, domain.InternalPlan)
+	}
+	k := process(t, l, newSigner(t))
+	node := &hanging{Database: k.growth.log, hangs: true}
+	k.growth.log = node
+	lacking := func() (lacks []bool) {
+		t.Helper()
+		for shard := range domain.Shard(4) {
+			has, err := pgtest.Ask[int](l.URL, fmt.Sprintf("SELECT coalesce(positions[%d], 0) FROM transparency_tree", shard+1))
+			check(t, err)
+			lacks = append(lacks, has < len(l.Events(t, shard)))
+		}
+		return lacks
+	}
+	if n, err := k.integrate(ctx); err != nil || n == 0 || node.asked != 1 {
+		t.Fatalf("the first page: %d leaves, asked %d times, %v", n, node.asked, err)
+	}
+	if got := lacking(); !slices.Equal(got, []bool{false, true, false, true}) {
+		t.Errorf("after the first page shards lack leaves: %v", got)
+	}
+	before := node.most
+	if n, err := k.integrate(ctx); !errors.Is(err, context.DeadlineExceeded) || n != 0 || node.asked != 2 || node.most >= before {
+		t.Errorf("without other news: %d leaves, asked %d times for %d after %d, %v", n, node.asked, node.most, before, err)
+	}
+	node.hangs = false
+	k.turned(t)
+	if got := lacking(); slices.Contains(got, true) || len(k.growth.slow) != 0 {
+		t.Errorf("once the node answers shards lack leaves: %v, slow are %v", got, k.growth.slow)
+	}
+	_, err := Check(ctx, l.Pool, nil)
 	check(t, err)
 }
 

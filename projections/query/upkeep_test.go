@@ -114,6 +114,11 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 			if told("keys that end soon", err); len(keys) != 2 {
 				t.Errorf("%d keys that end soon were found, not 2", len(keys))
 			}
+			owner := domain.EmailSHA256("owner@example.com")
+			found, err := store.Memberships(ctx, owner)
+			if told("memberships", err); len(found) != 2 {
+				t.Errorf("%d memberships were found, not 2", len(found))
+			}
 			if list, err := store.Organizations(ctx); err == nil || len(list) > 0 {
 				t.Errorf("%d organizations are said to be all: %v", len(list), err)
 			}
