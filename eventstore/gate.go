@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
 )
 
@@ -100,9 +101,9 @@ type headGate struct {
 
 // AdmittedAt is Admitted for a database that is not connected to yet.
 func (p Program) AdmittedAt(ctx context.Context, url string) error {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return fmt.Errorf("open database: %w", err)
+		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	return p.Admitted(ctx, conn)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
 )
 
@@ -153,9 +154,9 @@ func (e *LaggingError) Error() string {
 // The ledger's row comes first, so that no process starts that would have to stop. If this process ends before all heads
 // have followed, the next Ensure, of whatever process, or another call completes it.
 func SwitchOn(ctx context.Context, url string) (switched []domain.Rule, in Installation, err error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return nil, in, fmt.Errorf("open database: %w", err)
+		return nil, in, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {

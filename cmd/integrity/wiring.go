@@ -183,7 +183,7 @@ func (s *service) register(ctx context.Context) error {
 	})
 	host, _ := os.Hostname() // without one the process id must do
 	s.heartbeat = &eventstore.Heartbeat{Pool: s.queue, Gate: s.gate, Name: strings.TrimSpace(fmt.Sprintf("%s %d", host, os.Getpid()))}
-	return s.heartbeat.Beat(ctx)
+	return s.await(ctx, func() error { return s.heartbeat.Beat(ctx) })
 }
 
 // openStore opens what reads, and refuses a table of plans that lacks one in use.
