@@ -98,7 +98,7 @@ func TestCompareFindsDrift(t *testing.T) {
 		}
 		var found []string
 		for _, d := range migrations.Compare(expected, actual(t, reader)) {
-			found = append(found, d.Object.String())
+			found = append(found, d.String())
 		}
 		if want == "" && found != nil || want != "" && !slices.Equal(found, []string{want}) {
 			t.Errorf("%s: found %q, want %q", change, found, want)

@@ -46,7 +46,7 @@ func (d *doctor) schema(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func judgeDrift(expected, actual []migrations.Object, drift migrations.Drift) (state, found, do string) {
-	name := drift.Object.String()
+	name := drift.String()
 	switch {
 	case drift.Extra:
 		return stateWarn, name + " is in no migration", "drop it unless it is known to refuse nothing that the service writes"
