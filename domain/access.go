@@ -122,11 +122,14 @@ func (n *Needs) Add(c Command) {
 	by := c.CommandOrigin()
 	if key, err := ParseID[KeyID](by.Actor); err == nil {
 		n.Keys = append(n.Keys, key)
-	} else if _, err := ParseID[MemberID](by.Actor); err == nil {
-		n.Members = append(n.Members, by.Organization)
+	} else if member, err := ParseID[MemberID](by.Actor); err == nil {
+		n.addMember(by.Organization, member)
 	}
 	if !by.Link.IsZero() {
 		n.Links = append(n.Links, by.Link)
+	}
+	if administrative(c) {
+		n.Administered = append(n.Administered, by.Organization)
 	}
 	companies, declarations, claims := len(n.Companies), len(n.Declarations), len(n.Certification.Claims)
 	c.Need(n)
@@ -155,9 +158,9 @@ func (n DeclarationNeed) texts() [3]string {
 }
 func (c Claim) texts() [3]string { return [3]string{c.Route, c.Key} }
 
-// Decide judges the actor and then decides the command. It is the only way from a group to a command's Decide: what was
-// known of the actor before the queue may have ended since. used is which request of its organization's minute the
-// command is, where its group has counted it.
+// Decide judges the actor, decides the command and charges its events. It is the only way from a group to a command's
+// Decide: what was known of the actor before the queue may have ended since. used is which request of its organization's
+// minute the command is, where its group has counted it.
 func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 	if err := s.Judge(c.CommandOrigin(), used, now); err != nil {
 		return nil, err
@@ -170,6 +173,9 @@ func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 		if err := drafts[i].checkTexts(); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.administer(c, drafts, now); err != nil {
+		return nil, err
 	}
 	return drafts, nil
 }

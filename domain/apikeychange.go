@@ -106,14 +106,20 @@ func NewRotateKey(c RotateKey, now time.Time) (command *RotateKey, text string) 
 }
 
 func (c *RotateKey) Need(n *Needs) {
-	n.Members = append(n.Members, c.Organization)
 	n.ActiveKeys = append(n.ActiveKeys, c.Organization)
-	n.Keys = append(n.Keys, c.Key, c.id)
+	n.Keys = append(n.Keys, c.Key, c.id) // with their member
 	n.KeyNames = append(n.KeyNames, c.Key)
 	if c.CopyGrants {
-		n.KeyGrants = append(n.KeyGrants, c.Key, c.id)
+		most := int32(MaxCompanies)
+		if c.limited() { // one more than may be copied is enough to refuse
+			most = MaxCopiedGrants + 1
+		}
+		n.KeyGrants = append(n.KeyGrants, KeyGrantsNeed{c.Key, most}, KeyGrantsNeed{c.id, most})
 	}
 }
+
+// limited is true of a rotation that copies at most MaxCopiedGrants: one by a member or a key.
+func (c *RotateKey) limited() bool { return c.Actor != OperatorActor && c.Actor != SystemActor }
 
 // Decide implements Command. Only a key that still works has a successor: one
 // that was revoked or has expired says nothing about the right to another.
@@ -165,8 +171,10 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	drafts := []Draft{created}
 	var granted []CompanyID
 	if c.CopyGrants {
-		if granted = s.grantedTo(c.Key); len(granted) > MaxCopiedGrants && !s.actingMember(c.Origin).IsZero() {
-			return nil, Refuse(InvalidState, "This key may use %d companies, and a rotation copies at most %d grants: rotate without copying them and grant them one by one during the overlap, or ask the operator.", len(granted), MaxCopiedGrants)
+		if granted = s.grantedTo(c.Key); c.limited() && len(granted) > MaxCopiedGrants {
+			return nil, Refuse(InvalidState,
+				"This key may use more than %d companies, and a rotation copies no more grants than that: "+
+					"rotate without copying them and grant them one by one during the overlap, or ask the operator.", MaxCopiedGrants)
 		}
 		for _, company := range granted {
 			drafts = append(drafts, grantOf(company, c.id))

@@ -25,14 +25,19 @@ type Dated interface {
 
 // DatedAt is the time that a Dated command carries, also under an Idempotency-Key; ok is false for any other.
 func DatedAt(c Command) (at time.Time, ok bool) {
-	if idempotent, under := c.(*Idempotent); under {
-		c = idempotent.Command
-	}
-	dated, ok := c.(Dated)
+	dated, ok := plain(c).(Dated)
 	if ok {
 		at = dated.DatedAt()
 	}
 	return at, ok
+}
+
+// plain is a command without the Idempotency-Key that it may be under.
+func plain(c Command) Command {
+	if idempotent, under := c.(*Idempotent); under {
+		return idempotent.Command
+	}
+	return c
 }
 
 // CommandOrigin implements the first method of Command for everything that embeds an Origin.
@@ -42,8 +47,12 @@ func (c Origin) CommandOrigin() Origin { return c }
 // declarations its usage of this and the neighbouring months.
 type Needs struct {
 	Members      []OrganizationID // all members, with their addresses
+	MemberIDs    []MemberNeed
+	Owners       []OrganizationID // active owners: enough to tell whether one is left after the group's changes of members
+	Invitations  []InvitationNeed
 	Keys         []KeyID
-	KeyGrants    []KeyID          // every grant of these keys
+	KeyGrants    []KeyGrantsNeed
+	Grants       []GrantNeed
 	KeyNames     []KeyID          // the names of these keys
 	ActiveKeys   []OrganizationID // how many of their keys work
 	CompanyIDs   []CompanyID
@@ -52,6 +61,7 @@ type Needs struct {
 	Records      []RecordNeed
 	Pending      []OrganizationID // their reservations that have not been registered and may still be active
 	Totals       bool             // the organizations' usage, where no declaration asks for it
+	Administered []OrganizationID // their administrative events of the day
 	Requests     []OrganizationID // what the meter of requests counted in this and the neighbouring months, and the warnings of it
 
 	Webhooks        []OrganizationID // their destinations, with their texts
@@ -61,10 +71,43 @@ type Needs struct {
 	Certification   CertificationNeeds
 }
 
+// MemberNeed names a member, who is loaded with the address.
+type MemberNeed struct {
+	Organization OrganizationID
+	Member       MemberID
+}
+
+// InvitationNeed names the member whom an invitation is for.
+type InvitationNeed struct {
+	Organization OrganizationID
+	SecretSHA256 [32]byte
+}
+
+// addMember names a member by id, or all of the organization if it is to be found by its address.
+func (n *Needs) addMember(o OrganizationID, id MemberID) {
+	if id.IsZero() {
+		n.Members = append(n.Members, o)
+	} else {
+		n.MemberIDs = append(n.MemberIDs, MemberNeed{o, id})
+	}
+}
+
 // CompanyNeed names a company by reference.
 type CompanyNeed struct {
 	Organization OrganizationID
 	Reference    string
+}
+
+// GrantNeed names a grant.
+type GrantNeed struct {
+	Key     KeyID
+	Company CompanyID
+}
+
+// KeyGrantsNeed names the companies that a key may use, of which at most so many are loaded.
+type KeyGrantsNeed struct {
+	Key  KeyID
+	Most int32
 }
 
 // DeclarationNeed names a version with its document, company, the company's usage and the key's grant.

@@ -101,12 +101,15 @@ type SetAccess struct {
 	Key     KeyID
 	Enabled bool
 
+	idle bool // a grant is to be taken back that the key does not have
+
 	UpdatedAt time.Time // the outcome
 }
 
 func (c *SetAccess) Need(n *Needs) {
 	n.CompanyIDs = append(n.CompanyIDs, c.Company)
 	n.Keys = append(n.Keys, c.Key)
+	n.Grants = append(n.Grants, GrantNeed{c.Key, c.Company})
 }
 
 // Decide implements Command. Ids of another organization answer as unknown
@@ -119,7 +122,7 @@ func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	if key == nil || key.Organization != c.Organization {
 		return nil, errUnknownKey
 	}
-	c.UpdatedAt = now
+	c.UpdatedAt, c.idle = now, !c.Enabled && !s.Granted(c.Key, c.Company)
 	return []Draft{{Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
 }
 

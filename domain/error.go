@@ -61,9 +61,23 @@ type Error struct {
 	Fields  []FieldError // every offending member, where members are at fault
 	// RetryAfter is how long until the same request can succeed; zero where the code names no such time.
 	RetryAfter time.Duration
+	// Limit is the limit that the request ran into, if the pages of the console have words for it; else nil.
+	Limit *Limit
 	// Existing is the record that a VERSION_CONFLICT ran into.
 	Existing *Existing
 }
+
+// Limit is a limit that a refusal names.
+type Limit struct {
+	Name string // MinuteLimit, DayLimit, or the field of a form that changes too much at once
+	Most int64
+}
+
+// Limits of an organization.
+const (
+	MinuteLimit = "minute" // of requests
+	DayLimit    = "day"    // of administrative events
+)
 
 // Existing identifies the record behind a conflict, never its values.
 type Existing struct {
@@ -91,7 +105,7 @@ func InvalidMember(pointer, code, message string) *Error {
 // MinuteUsed makes a RATE_LIMITED error of a limit of requests a minute, and of the time until the next minute.
 func MinuteUsed(most int, reset time.Duration) *Error {
 	return &Error{
-		Code: RateLimited, RetryAfter: reset,
+		Code: RateLimited, RetryAfter: reset, Limit: &Limit{Name: MinuteLimit, Most: int64(most)},
 		Message: fmt.Sprintf("At most %d requests a minute are answered; wait until the next minute.", most),
 	}
 }

@@ -213,7 +213,10 @@ type ChangeMember struct {
 	Replayed bool
 }
 
-func (c *ChangeMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+func (c *ChangeMember) Need(n *Needs) {
+	n.addMember(c.Organization, c.Member)
+	n.Owners = append(n.Owners, c.Organization)
+}
 
 // Decide implements Command. An end is for good; that of an invited member withdraws the invitation. An organization
 // keeps an active owner.
@@ -406,7 +409,9 @@ type AcceptInvitation struct {
 	Outcome Member
 }
 
-func (c *AcceptInvitation) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+func (c *AcceptInvitation) Need(n *Needs) {
+	n.Invitations = append(n.Invitations, InvitationNeed{c.Organization, c.SecretSHA256})
+}
 
 // Decide implements Command. An invitation works once.
 func (c *AcceptInvitation) Decide(s *State, now time.Time) ([]Draft, error) {
@@ -451,7 +456,7 @@ func NewMakeSignInLink(c MakeSignInLink, now time.Time) (command *MakeSignInLink
 	return &c, code
 }
 
-func (c *MakeSignInLink) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+func (c *MakeSignInLink) Need(n *Needs) { n.addMember(c.Organization, c.Member) }
 
 func (c *MakeSignInLink) Decide(s *State, _ time.Time) ([]Draft, error) {
 	member := s.memberNamed(c.Organization, c.Member, c.Email)

@@ -139,7 +139,7 @@ func NewStartLink(c StartLink, now time.Time) (command *StartLink, code string) 
 }
 
 func (c *StartLink) Need(n *Needs) {
-	n.Members = append(n.Members, c.Organization)
+	n.addMember(c.Organization, c.Member)
 	n.Links = append(n.Links, c.id)
 }
 

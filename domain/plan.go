@@ -24,6 +24,9 @@ type Plan struct {
 	RequestsPerMonth        *int64   `json:"requestsPerMonth"`
 	RegistrationsPerMonth   *int64   `json:"registrationsPerMonth"`
 	WebhookAttemptsPerMonth *int64   `json:"webhookAttemptsPerMonth"`
+	// AdministrativeEventsPerDay is the only limit of a UTC day. A table that does not name it gives the plan
+	// DefaultAdministrativeEvents.
+	AdministrativeEventsPerDay *int64 `json:"administrativeEventsPerDay"`
 }
 
 // Plans is the plan table by name (contract section 6). It is configuration, not state.
@@ -39,7 +42,7 @@ const (
 func DefaultPlans() (Plans, error) { return ParsePlans(defaultPlans) }
 
 // ParsePlans reads a plan table: a JSON object with a plan a member, gratis among
-// them. Every member of a plan but priceEur must be there, so that nothing is
+// them. Every member of a plan but priceEur and administrativeEventsPerDay must be there, so that nothing is
 // without a limit by omission: null says so. All faults are reported at once.
 func ParsePlans(text []byte) (Plans, error) {
 	value, err := strictjson.Parse(text, 2)
@@ -75,6 +78,11 @@ func readPlan(o *strictjson.Object) Plan {
 		RegistrationsPerMonth:   limit("registrationsPerMonth"),
 		WebhookAttemptsPerMonth: limit("webhookAttemptsPerMonth"),
 	}
+	const daily = "administrativeEventsPerDay" // absent from tables that were written for earlier versions
+	if plan.AdministrativeEventsPerDay = o.NullableInt(daily, 1, strictjson.MaxInteger,
+		strictjson.Optional); !o.Has(daily) {
+		plan.AdministrativeEventsPerDay = new(int64(DefaultAdministrativeEvents))
+	}
 	if o.Has("priceEur") {
 		price, err := strconv.ParseFloat(o.Value("priceEur", strictjson.Optional).Text(), 64)
 		if plan.PriceEUR = &price; err != nil || price < 0 || o.Value("priceEur", strictjson.Optional).Kind() != strictjson.Number {
@@ -87,11 +95,12 @@ func readPlan(o *strictjson.Object) Plan {
 // Names lists the plans in order.
 func (p Plans) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
-// Of is what an organization may use: its plan, without the limits of a month where it is internal.
+// Of is what an organization may use: its plan, without the limits of a month and of a day if it is internal.
 func (p Plans) Of(plan string, internal bool) Plan {
 	of := p[plan]
 	if internal {
 		of.VersionsPerMonth, of.RequestsPerMonth, of.RegistrationsPerMonth, of.WebhookAttemptsPerMonth = nil, nil, nil, nil
+		of.AdministrativeEventsPerDay = nil
 	}
 	return of
 }

@@ -37,6 +37,10 @@ type State struct {
 	links      table[LinkID, *OAuthLink]
 	passkeys   table[PasskeyID, *Passkey] // not removed
 	requests   table[monthKey, RequestUsage]
+	// administered is loaded only where a command is administrative; administering lists the organizations whose count
+	// this state's commands have raised, in the order of the first command.
+	administered  table[OrganizationID, AdministeredDay]
+	administering []OrganizationID
 
 	accounts         table[OrganizationID, *CertificationAccount]
 	registrations    table[monthKey, int64] // out of the month's allowance

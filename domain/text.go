@@ -119,8 +119,8 @@ type EraseTexts struct {
 }
 
 func (c *EraseTexts) Need(n *Needs) {
-	if _, err := ParseID[MemberID](c.Subject); err == nil {
-		n.Members = append(n.Members, c.Organization)
+	if member, err := ParseID[MemberID](c.Subject); err == nil {
+		n.addMember(c.Organization, member)
 	}
 	if _, err := ParseID[WebhookID](c.Subject); err == nil {
 		n.Webhooks = append(n.Webhooks, c.Organization)

@@ -418,6 +418,8 @@ type SetWebhookAccess struct {
 	Webhook WebhookID
 	Enabled bool
 
+	idle bool // an authorization is to be taken back that the destination does not have
+
 	UpdatedAt time.Time // the outcome
 }
 
@@ -444,6 +446,6 @@ func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 			Message: "The company has 20 authorized webhook destinations and may have no more; take one back first.",
 		}
 	}
-	c.UpdatedAt = now
+	c.UpdatedAt, c.idle = now, !c.Enabled && !authorized[c.Webhook]
 	return []Draft{{Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
 }

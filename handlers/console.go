@@ -173,7 +173,7 @@ func (s *server) resume(r *http.Request, p policy) (*http.Request, error) {
 func accessOf(session *query.Session) domain.Access {
 	return domain.Access{
 		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
-		Internal: session.Internal, Sequence: session.Sequence,
+		Internal: session.Internal, PerMinute: session.PerMinute, Sequence: session.Sequence,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
 	"integrityledger/projections/query"
 )
@@ -167,12 +168,30 @@ func (s *server) changeCompanyStatus(status domain.CompanyStatus) handler {
 	}
 }
 
+// formChanges is the number of changes that one form may make, each a command. It fits into the minute of every plan of
+// the embedded table.
+const formChanges = 25
+
+// boundForm refuses a form that changes more at once, by a field, than formChanges or the organization's minute has
+// room
+// for: such a form could never be saved.
+func (s *server) boundForm(r *http.Request, field string, changes int) error {
+	most := min(formChanges, callOf(r).access.PerMinute)
+	if changes <= most {
+		return nil
+	}
+	err := domain.InvalidMember("/"+field, strictjson.CodeLength,
+		fmt.Sprintf("must change at most %d entries in one form; save in several steps", most))
+	err.Limit = &domain.Limit{Name: field, Most: int64(most)}
+	return err
+}
+
 // saveAccess grants what was ticked and takes back what no longer is. The form says what it has shown, so that what
 // others have changed meanwhile stays.
 func (s *server) saveAccess(r *http.Request) (any, error) {
 	f := form(r)
 	if len(f["company"]) > companyRows || len(f["key"]) > keyColumns {
-		return nil, domain.Refuse(domain.InvalidData, "The form must name at most %d companies and %d keys.", companyRows, keyColumns)
+		return nil, s.boundForm(r, "cell", companyRows*keyColumns) // no page of ours sends it
 	}
 	var commands []domain.Command
 	for i, row := range f["company"] {
@@ -184,6 +203,9 @@ func (s *server) saveAccess(r *http.Request) (any, error) {
 				commands = append(commands, &domain.SetAccess{Origin: origin(r), Company: company, Key: key, Enabled: ticked})
 			}
 		}
+	}
+	if err := s.boundForm(r, "cell", len(commands)); err != nil {
+		return nil, err
 	}
 	if err := s.execute(r.Context(), commands...); err != nil {
 		return nil, err

@@ -74,7 +74,7 @@ func (s *server) showMembers(r *http.Request, shown web.Members, failed error) (
 // form.
 func refusedWord(refused *domain.Error) (word string, status int) {
 	switch {
-	case refused == nil:
+	case refused == nil || refused.Limit != nil:
 		return "", 0
 	case refused.Code == domain.InvalidData && refused.Fields[0].Pointer == "/email":
 		return "Address", http.StatusUnprocessableEntity

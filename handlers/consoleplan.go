@@ -22,8 +22,12 @@ const (
 	entriesPiece = 500
 )
 
-// attemptsAllowance names the webhook attempts of a month.
-const attemptsAllowance = "webhookAttempts"
+// What the allowances are called of which nobody is warned: webhook attempts of a month, administrative events of a
+// day.
+const (
+	attemptsAllowance       = "webhookAttempts"
+	administrativeAllowance = "administrativeEvents"
+)
 
 // planConsole are the page of the plan, and the month's entries as a file.
 func (s *server) planConsole(both func(method, path string, handle handler, p policy)) {
@@ -60,7 +64,14 @@ func (s *server) plan(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := web.PlanPage{Console: s.frameOf(r, "plan"), Plan: c.access.Plan, Resets: periods[0].End(), Period: period}
+	day, limit, err := s.Store.Administered(ctx, c.access, c.start)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.PlanPage{
+		Console: s.frameOf(r, "plan"), Plan: c.access.Plan, Resets: periods[0].End(), Period: period,
+		Day: web.Allowance{Name: administrativeAllowance, Used: day.Used, Limit: limit}, Tomorrow: day.End(),
+	}
 	for i, m := range months {
 		uses := viewUses(m)
 		if i == 0 {

@@ -292,7 +292,7 @@ func (s *server) problem(r *http.Request, err error) (web.Problem, int, error) {
 	}
 	refused := refusal(err)
 	unmendable := []domain.Code{domain.NotFound, domain.RecordNotFound, domain.RoleRequired, domain.TemporarilyUnavailable, domain.Internal}
-	if refused == nil || slices.Contains(unmendable, refused.Code) {
+	if refused == nil || refused.Limit != nil || slices.Contains(unmendable, refused.Code) {
 		return web.Problem{}, 0, err
 	}
 	code := s.codes[refused.Code]

@@ -132,6 +132,9 @@ func webhookMembers(f web.WebhookForm) map[string]any {
 func (s *server) createWebhookByHand(r *http.Request) (any, error) {
 	values := form(r)
 	typed, chosen := readWebhookForm(values), values["company"]
+	if err := s.boundForm(r, "company", len(chosen)); err != nil {
+		return nil, err
+	}
 	added, err := s.addWebhook(asJSON(r, webhookMembers(typed)))
 	if err != nil {
 		return s.showNewWebhook(r, typed, chosen, err)
@@ -139,7 +142,7 @@ func (s *server) createWebhookByHand(r *http.Request) (any, error) {
 	id, _ := domain.ParseID[domain.WebhookID](added.ID)
 	shown := s.shownSecret(r, added.ID, added.Secret)
 	var commands []domain.Command
-	for _, company := range chosen[:min(len(chosen), choiceCompanies)] {
+	for _, company := range chosen {
 		companyID, _ := domain.ParseID[domain.CompanyID](company) // a malformed one is answered as an unknown one
 		commands = append(commands, &domain.SetWebhookAccess{Origin: origin(r), Company: companyID, Webhook: id, Enabled: true})
 	}
@@ -310,6 +313,9 @@ func (s *server) authorizeWebhook(r *http.Request) (any, error) {
 		if shown && ticked != company.Authorized {
 			commands = append(commands, &domain.SetWebhookAccess{Origin: origin(r), Company: company.ID, Webhook: id, Enabled: ticked})
 		}
+	}
+	if err := s.boundForm(r, "company", len(commands)); err != nil {
+		return nil, err
 	}
 	if len(commands) > 0 {
 		if err := s.execute(r.Context(), commands...); err != nil {

@@ -234,6 +234,7 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 			want := []string{
 				fmt.Sprint(*plan.PriceEUR), strconv.Itoa(plan.PerMinute), strconv.FormatInt(*plan.VersionsPerMonth, 10),
 				strconv.FormatInt(*plan.WebhookAttemptsPerMonth, 10), strconv.FormatInt(*plan.RequestsPerMonth, 10), strconv.FormatInt(*plan.RegistrationsPerMonth, 10),
+				strconv.FormatInt(*plan.AdministrativeEventsPerDay, 10),
 			}
 			for j := range want {
 				if len(rows) != len(want) || rows[j][i] != "<td>"+want[j] {

@@ -26,6 +26,10 @@ func (s *server) organization(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	day, limit, err := s.Store.Administered(r.Context(), c.access, c.start)
+	if err != nil {
+		return nil, err
+	}
 	view := func(u domain.Usage) wire.MonthlyLimit {
 		return wire.MonthlyLimit{Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
 	}
@@ -33,6 +37,8 @@ func (s *server) organization(r *http.Request) (any, error) {
 		Organization: wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan}, CreatedAt: evidence.FormatTime(o.CreatedAt),
 		Limits: wire.OrganizationLimits{
 			Versions: view(months[0].Versions), Requests: view(months[0].Requests), Registrations: view(months[0].Registrations), WebhookAttempts: view(months[0].WebhookAttempts),
+			AdministrativeEvents: wire.MonthlyLimit{Quota: viewAllowance(domain.Usage{Limit: limit, Used: day.Used}),
+				ResetsAt: evidence.FormatTime(day.End())},
 		},
 	}, nil
 }

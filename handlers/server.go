@@ -224,13 +224,46 @@ func (c *call) origin() domain.Origin {
 // execute has the ledger decide commands of the request under way, each as if it had been sent alone, and answers the
 // first refusal.
 func (s *server) execute(ctx context.Context, commands ...domain.Command) (err error) {
+	c := ctx.Value(callKey{}).(*call)
+	var refused error
+	if c.access.Console {
+		if commands, refused = s.countCommands(ctx, c, commands); len(commands) == 0 {
+			return refused
+		}
+	}
 	for _, answer := range s.Ledger.Execute(ctx, commands...) {
-		s.reach(ctx.Value(callKey{}).(*call), answer)
+		s.reach(c, answer)
 		if err == nil {
 			err = answer.Err
 		}
 	}
-	return err
+	return cmp.Or(err, refused)
+}
+
+// countCommands counts commands of the console in their organization's minute, where requests with a key count too, and
+// returns
+// those that may be executed: once the minute is used up, only those that take something away. All the others are
+// refused
+// then, so that a form is not saved in part because the minute ended in its middle.
+func (s *server) countCommands(ctx context.Context, c *call, commands []domain.Command) ([]domain.Command, error) {
+	o := c.access.Organization
+	used, err := s.Store.CountMinute(ctx, o.Shard(), o, len(commands), c.start)
+	if err == nil {
+		err = c.held(newLimitState(minute, c.access.PerMinute, used, c.start))
+	}
+	if err == nil {
+		return commands, nil
+	}
+	var left []domain.Command
+	for _, command := range commands {
+		if domain.TakesAway(command) {
+			left = append(left, command)
+		}
+	}
+	if len(left) == len(commands) {
+		err = nil
+	}
+	return left, err
 }
 
 // done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.

@@ -15,7 +15,9 @@ import (
 // this moment, a mail for each quota warning and each disabled destination, what certification stores and erases, and the
 // end of sessions.
 // It runs in the group's transaction and never in a replay. state is the group's: if none of its companies has a
-// destination, no delivery is looked for; queued is set where there is one.
+// destination, no delivery is looked for; queued is set where there is one. The counts of administrative events are
+// written here and not by Apply: like the meters they are no projection, so a process of a version that does not count
+// them leaves nothing behind that a rebuild would find wrong.
 func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
 	enqueueDeliveries(b, shard, events, state, queued)
 	for i := range events {
@@ -25,7 +27,19 @@ func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *dom
 			b.Queue(EndSessions, shard, body.MemberID)
 		}
 	}
+	if days := state.Administered(); len(days) > 0 {
+		b.Queue(countAdministered, shard, column(days,
+			func(d domain.AdministeredDay) domain.OrganizationID { return d.Organization }),
+			column(days, func(d domain.AdministeredDay) time.Time { return d.Day }), column(days,
+				func(d domain.AdministeredDay) int64 { return d.Used }))
+	}
 }
+
+// The counts were read and raised under the lock of the shard's head, so the sums are exact. The same lock keeps two
+// groups from waiting for each other's rows.
+const countAdministered = `INSERT INTO administrative_usage (shard, organization_id, day, used)
+	SELECT s.shard, unnest($2::uuid[]), unnest($3::date[]), unnest($4::bigint[]) FROM shard_heads s WHERE s.shard = $1
+	ON CONFLICT (shard, organization_id) DO UPDATE SET day = excluded.day, used = excluded.used`
 
 // EndSessions ends every session of a member ($2) for good. Another role or status does: one that was disabled for a moment
 // signs in again.

@@ -22,9 +22,10 @@ const (
 const (
 	OrganizationColumns = `o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
 		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_80, o.warned_95, o.warned_100`
-	WarningColumns = `organization_id, allowance, period, ARRAY[at_80, at_95, at_100] AS reached_at`
-	CompanyColumns = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0, c.closed_at`
-	KeyColumns     = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step, k.networks,
+	WarningColumns      = `organization_id, allowance, period, ARRAY[at_80, at_95, at_100] AS reached_at`
+	AdministeredColumns = `organization_id, day, used`
+	CompanyColumns      = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0, c.closed_at`
+	KeyColumns          = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step, k.networks,
 		coalesce(k.created_by, ''), k.created_at, k.expires_at, k.revoked_at`
 	// MemberColumns are those of a member and of the text t of its address.
 	MemberColumns = `m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at,
@@ -49,7 +50,7 @@ const (
 		FROM request_usage WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey
 	loadWarnings      = eachID + WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = n.id` + atItsKey
 	loadCompanyIDs    = eachID + CompanyColumns + ` FROM companies c WHERE shard = $1 AND company_id = n.id` + atItsKey
-	loadKeyGrants     = eachID + `key_id, company_id, enabled FROM grants WHERE shard = $1 AND key_id = n.id` + atItsKey
+	loadAdministered  = eachID + AdministeredColumns + ` FROM administrative_usage WHERE shard = $1 AND organization_id = n.id` + atItsKey
 	loadLinks         = eachID + LinkColumns + ` FROM oauth_links l WHERE shard = $1 AND link_id = n.id` + atItsKey
 	loadPasskeys      = eachID + PasskeyColumns + ` FROM passkeys p WHERE shard = $1 AND member_id = n.id AND removed_at IS NULL` + atItsKey
 	loadWebhookAccess = eachID + `company_id, webhook_id FROM company_webhooks WHERE shard = $1 AND company_id = n.id AND enabled` + atItsKey
@@ -79,12 +80,21 @@ const (
 	JOIN LATERAL (SELECT id, salt, coalesce(body, '') AS body FROM texts
 		WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true`
 
-	loadMembers = `SELECT ` + MemberColumns + `
-	FROM unnest($2::uuid[]) AS n(id)
+	memberOwn = `
 	JOIN LATERAL (SELECT member_id, organization_id, email_id, role, status, created_at, invitation_sha256, invited_until FROM members
-		WHERE shard = $1 AND organization_id = n.id OFFSET 0) m ON true
+		WHERE shard = $1 AND organization_id = `
+	memberAddress = ` OFFSET 0) m ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts
 		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
+	loadMembers   = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[]) AS n(id)` + memberOwn + `n.id` + memberAddress
+	loadMemberIDs = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::uuid[]) AS n(organization_id, member_id)` +
+		memberOwn + `n.organization_id AND member_id = n.member_id` + memberAddress
+	loadInvitations = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
+		memberOwn + `n.organization_id AND invitation_sha256 = n.sha256` + memberAddress
+
+	// Each command that names owners may end one, so that one owner more than there are such commands tells the rest.
+	loadOwners = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[]) AS n(id)` +
+		memberOwn + `n.id AND role = 'owner' AND status = 'active' ORDER BY member_id LIMIT $3` + memberAddress
 
 	loadWebhooks = `SELECT ` + WebhookColumns + `
 	FROM unnest($2::uuid[]) AS n(id)
@@ -94,6 +104,14 @@ const (
 )
 
 const (
+	loadKeyGrants = `SELECT r.* FROM unnest($2::uuid[], $3::int[]) AS n(key_id, most)
+	JOIN LATERAL (SELECT key_id, company_id, enabled FROM grants
+		WHERE shard = $1 AND key_id = n.key_id AND enabled ORDER BY company_id LIMIT n.most` + atItsKey
+
+	loadCompanyGrants = `SELECT r.* FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, company_id)
+	JOIN LATERAL (SELECT key_id, company_id, enabled FROM grants
+		WHERE shard = $1 AND key_id = n.key_id AND company_id = n.company_id` + atItsKey
+
 	loadCompanies = `SELECT r.* FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
 	JOIN LATERAL (SELECT ` + CompanyColumns + ` FROM companies c
 		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference` + atItsKey
@@ -158,6 +176,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		read(b, ScanWarnings, func(w AllowanceWarnings) { s.AddWarnings(w.Organization, w.Allowance, w.Warnings) },
 			loadWarnings, shard, distinct(organizations))
 	}
+	lookUp(b, shard, loadAdministered, needs.Administered, s.AddAdministered)
 	lookUp(b, shard, loadRequests, needs.Requests, func(r struct {
 		Organization domain.OrganizationID
 		Period       domain.Period
@@ -187,6 +206,17 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	lookUp(b, shard, loadPasskeys, needs.Passkeys, s.AddPasskey)
 	lookUp(b, shard, loadCompanyIDs, needs.CompanyIDs, s.AddCompany)
 	lookUp(b, shard, loadMembers, needs.Members, s.AddMember)
+	if list := distinct(needs.MemberIDs); list != nil {
+		read(b, pgx.RowToStructByPos, s.AddMember, loadMemberIDs, shard,
+			column(list, func(n domain.MemberNeed) domain.OrganizationID { return n.Organization }),
+			column(list, func(n domain.MemberNeed) domain.MemberID { return n.Member }))
+	}
+	if list := distinct(needs.Invitations); list != nil {
+		read(b, pgx.RowToStructByPos, s.AddMember, loadInvitations, shard,
+			column(list, func(n domain.InvitationNeed) domain.OrganizationID { return n.Organization }),
+			column(list, func(n domain.InvitationNeed) []byte { return n.SecretSHA256[:] }))
+	}
+	lookUp(b, shard, loadOwners, needs.Owners, s.AddMember, len(needs.Owners)+1)
 	// The member of a key comes without the address, so after the members that come with it.
 	lookUp(b, shard, loadKeys, needs.Keys, func(k struct {
 		domain.APIKey
@@ -210,7 +240,17 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	}) {
 		s.AddActiveKeys(k.Organization, k.Count)
 	}, 10*domain.MaxActiveKeys)
-	lookUp(b, shard, loadKeyGrants, needs.KeyGrants, triple(s.AddGrant))
+	if list := distinct(needs.KeyGrants); list != nil {
+		// Each grant that the group names may be taken back before the rows are counted, and there must be enough without it.
+		most := func(n domain.KeyGrantsNeed) int32 { return n.Most + int32(len(needs.Grants)) }
+		read(b, pgx.RowToStructByPos, triple(s.AddGrant), loadKeyGrants, shard,
+			column(list, func(n domain.KeyGrantsNeed) domain.KeyID { return n.Key }), column(list, most))
+	}
+	if list := distinct(needs.Grants); list != nil {
+		read(b, pgx.RowToStructByPos, triple(s.AddGrant), loadCompanyGrants, shard,
+			column(list, func(n domain.GrantNeed) domain.KeyID { return n.Key }), column(list,
+				func(n domain.GrantNeed) domain.CompanyID { return n.Company }))
+	}
 	if len(needs.Webhooks) > 0 {
 		read(b, func(row pgx.CollectableRow) (domain.Webhook, error) { return ScanWebhook(row) }, s.AddWebhook, loadWebhooks, shard, distinct(needs.Webhooks))
 	}

@@ -23,7 +23,9 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
 		"declarations": loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "key_names": loadKeyNames, "links": loadLinks,
-		"update_organizations": updateOrganizations, "pending": loadPending, "update_warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
+		"update_organizations": updateOrganizations, "pending": loadPending, "update_warnings": updateWarnings,
+		"load_warnings": loadWarnings, "administered": loadAdministered, "company_grants": loadCompanyGrants,
+		"member_ids": loadMemberIDs, "upsert_warnings": upsertWarnings, "requests": loadRequests,
 		"reserve_documents": reserveDocuments, "reserve": reserveVersions, "finalize": finalizeVersions,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
@@ -46,7 +48,10 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "deliveries": insertDeliveries,
-		"active_keys": loadActiveKeys, "passkeys": loadPasskeys, "add_member": insertMember, "invite_member": inviteMember, "remove_passkey": removePasskey, "erase_addresses": eraseAddresses, "end_sessions": EndSessions,
+		"active_keys": loadActiveKeys, "key_grants": loadKeyGrants, "members": loadMembers, "owners": loadOwners,
+		"invitations": loadInvitations, "count_administered": countAdministered, "passkeys": loadPasskeys,
+		"add_member": insertMember, "invite_member": inviteMember, "remove_passkey": removePasskey,
+		"erase_addresses": eraseAddresses, "end_sessions": EndSessions,
 		"never": "SELECT webhook_id FROM webhooks WHERE shard = $1 AND webhook_id = $2 AND status = 'active' AND $3",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)

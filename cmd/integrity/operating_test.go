@@ -285,8 +285,8 @@ func plansTable(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.WriteString("| plan | € a month | requests a minute | new versions a month | requests a month, certification | artifacts a month | webhook attempts a month |\n" +
-		"|---|---|---|---|---|---|---|\n")
+	b.WriteString("| plan | € a month | requests a minute | new versions a month | requests a month, certification | artifacts a month | webhook attempts a month | administrative events a day |\n" +
+		"|---|---|---|---|---|---|---|---|\n")
 	names := plans.Names()
 	slices.SortFunc(names, func(a, b string) int { return plans[a].PerMinute - plans[b].PerMinute })
 	count := func(n *int64) string {
@@ -301,8 +301,9 @@ func plansTable(t *testing.T) string {
 		if p.PriceEUR != nil {
 			price = strconv.FormatFloat(*p.PriceEUR, 'f', -1, 64)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", name, price, thousands(int64(p.PerMinute)),
-			count(p.VersionsPerMonth), count(p.RequestsPerMonth), count(p.RegistrationsPerMonth), count(p.WebhookAttemptsPerMonth))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", name, price, thousands(int64(p.PerMinute)),
+			count(p.VersionsPerMonth), count(p.RequestsPerMonth), count(p.RegistrationsPerMonth),
+			count(p.WebhookAttemptsPerMonth), count(p.AdministrativeEventsPerDay))
 	}
 	return b.String()
 }

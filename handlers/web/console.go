@@ -152,11 +152,24 @@ func (s *Site) ToProvider(c Console) ([]byte, error) {
 
 // Message renders what there is to say where nothing is done.
 func (s *Site) Message(c Console) ([]byte, error) {
+	return s.Limit(Limit{Console: c})
+}
+
+// Limit is what an organization, or a form, has reached. Without Most the page is a message without a limit.
+type Limit struct {
+	Console Console
+	Most    int64
+	Until   *time.Time // nil: waiting does not help
+}
+
+// Limit renders it as a message.
+func (s *Site) Limit(l Limit) ([]byte, error) {
 	f := struct {
 		consoleFrame
+		Limit
 		Text any
-	}{s.consoleFrame(c), nil}
-	f.Text = f.C["Messages"].(map[string]any)[c.Name]
+	}{s.consoleFrame(l.Console), l, nil}
+	f.Text = f.C["Messages"].(map[string]any)[l.Console.Name]
 	return render(s.console, "message.html", f)
 }
 

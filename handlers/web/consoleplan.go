@@ -12,6 +12,8 @@ type PlanPage struct {
 	Plan             string
 	Resets           time.Time
 	Allowances       []Allowance // of this month
+	Day              Allowance   // of this day
+	Tomorrow         time.Time   // when it resets
 	Months           []Month     // newest first
 	Period           domain.Period
 	Entries          []Entry
@@ -74,8 +76,14 @@ type Entry struct {
 
 // PlanPage renders it.
 func (s *Site) PlanPage(p PlanPage) ([]byte, error) {
+	type allowances struct {
+		consoleFrame
+		Allowances []Allowance
+	}
+	frame := s.consoleFrame(p.Console)
 	return render(s.console, "plan.html", struct {
 		consoleFrame
 		PlanPage
-	}{s.consoleFrame(p.Console), p})
+		Daily allowances
+	}{frame, p, allowances{frame, []Allowance{p.Day}}})
 }

@@ -9,12 +9,14 @@ type FullOrganization struct {
 	CreatedAt string             `json:"createdAt"`
 }
 
-// OrganizationLimits are the allowances of the month.
+// OrganizationLimits are the allowances of the month, and the allowance of administrative events of the day.
 type OrganizationLimits struct {
 	Versions        MonthlyLimit `json:"versions"`
 	Requests        MonthlyLimit `json:"requests"`
 	Registrations   MonthlyLimit `json:"registrations"`
 	WebhookAttempts MonthlyLimit `json:"webhookAttempts"`
+
+	AdministrativeEvents MonthlyLimit `json:"administrativeEvents"`
 }
 
 type MonthlyLimit struct {

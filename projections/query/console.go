@@ -35,6 +35,7 @@ type Session struct {
 	// What was read with it.
 	Plan             string
 	Internal         bool
+	PerMinute        int   // the organization's limit
 	Sequence         int64 // the organization's
 	OrganizationName string
 	Email            string // empty once erased
@@ -84,11 +85,11 @@ func (s Sessions) of(ctx context.Context, token string) (at sessionAt, sum []byt
 // A session holds while its member is active and has the role that the session began with, whatever else is known of
 // it: asked of the primary, for each request.
 const findSession = `SELECT s.session_id, s.organization_id, s.member_id, s.role, s.user_agent, s.created_at, s.proved_at, s.used_at,
-		o.plan, o.internal, o.sequence, coalesce(n.body, ''), coalesce(e.body, ''), s.data
+		o.plan, o.internal, o.per_minute, o.sequence, coalesce(n.body, ''), coalesce(e.body, ''), s.data
 	FROM console_sessions s
 	JOIN LATERAL (SELECT role, status, email_id FROM members
 		WHERE shard = $1 AND organization_id = s.organization_id AND member_id = s.member_id OFFSET 0) m ON m.status = 'active' AND m.role = s.role
-	JOIN LATERAL (SELECT plan, internal, sequence, name_id FROM organization_state
+	JOIN LATERAL (SELECT plan, internal, per_minute, sequence, name_id FROM organization_state
 		WHERE shard = $1 AND organization_id = s.organization_id OFFSET 0) o ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = s.organization_id AND id = o.name_id OFFSET 0) n ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = s.organization_id AND id = m.email_id OFFSET 0) e ON true
@@ -101,8 +102,10 @@ func (s Sessions) FindCtx(ctx context.Context, token string) (data []byte, found
 		return nil, false, err
 	}
 	return statement.First(ctx, s.Pool, "find a session", func(row pgx.CollectableRow) (data []byte, err error) {
+		var own *int32
 		err = row.Scan(&at.ID, &at.Organization, &at.Member, &at.Role, &at.UserAgent, &at.CreatedAt, &at.ProvedAt, &at.UsedAt,
-			&at.Plan, &at.Internal, &at.Sequence, &at.OrganizationName, &at.Email, &data)
+			&at.Plan, &at.Internal, &own, &at.Sequence, &at.OrganizationName, &at.Email, &data)
+		at.PerMinute = s.Plans.PerMinute(at.Plan, own)
 		return data, err
 	}, findSession, at.shard, sum, s.Now())
 }

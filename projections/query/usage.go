@@ -123,6 +123,18 @@ func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...d
 	}, findMonthlyUse, a.Organization.Shard(), a.Organization, periods)
 }
 
+// Administered reads the administrative events of an organization in the UTC day of now, and its allowance of a day;
+// nil
+// means none.
+func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time) (domain.AdministeredDay, *int64,
+	error) {
+	const query = `SELECT ` + projections.AdministeredColumns + ` FROM administrative_usage WHERE shard = $1 AND organization_id = $2`
+	day, _, err := statement.First(ctx, s.Pool, "read the day's administrative events",
+		pgx.RowToStructByPos[domain.AdministeredDay], query,
+		a.Organization.Shard(), a.Organization)
+	return day.In(now), s.Plans.Of(a.Plan, a.Internal).AdministrativeEventsPerDay, err
+}
+
 // errNoOrganization is a fault of the database: whoever asks has authenticated as the organization.
 var errNoOrganization = errors.New("the organization does not exist")
 

@@ -148,7 +148,7 @@ func plans() (domain.Plans, error) {
 		return nil, err
 	}
 	for name, plan := range p {
-		plan.PerMinute = unlimited
+		plan.PerMinute, plan.AdministrativeEventsPerDay = unlimited, nil
 		p[name] = plan
 	}
 	return p, nil

@@ -66,8 +66,9 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 	if err != nil {
 		return d.view, err
 	}
-	d.view.NotChecked = append(d.view.NotChecked, "tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, when keys were last used, idempotency keys, "+
-		"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
+	d.view.NotChecked = append(d.view.NotChecked,
+		"tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, administrative events of the day, when keys were last used, idempotency keys, "+
+			"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
 	if report.Damaged {
 		d.view.NotChecked = append(d.view.NotChecked, "the projections: a damaged log cannot say what they should hold")
 		return d.view, nil

@@ -1,0 +1,116 @@
+package domain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// DefaultAdministrativeEvents is the daily allowance of a plan whose table does not name one.
+const DefaultAdministrativeEvents = 10_000
+
+// AdministeredDay is the number of administrative events that an organization has caused in a UTC day.
+type AdministeredDay struct {
+	Organization OrganizationID
+	Day          time.Time // its first moment
+	Used         int64
+}
+
+// In is the count of the day of now.
+func (d AdministeredDay) In(now time.Time) AdministeredDay {
+	if today := now.UTC().Truncate(24 * time.Hour); !d.Day.Equal(today) {
+		d.Day, d.Used = today, 0
+	}
+	return d
+}
+
+// End is the first moment of the next day: when the day's allowance resets.
+func (d AdministeredDay) End() time.Time { return d.Day.AddDate(0, 0, 1) }
+
+// AddAdministered loads what an organization has caused in the last day in which it caused anything.
+func (s *State) AddAdministered(d AdministeredDay) { s.administered.put(d.Organization, d) }
+
+// Administered lists the counts that this state's commands have raised.
+func (s *State) Administered() []AdministeredDay {
+	list := make([]AdministeredDay, len(s.administering))
+	for i, id := range s.administering {
+		list[i] = s.administered[id]
+	}
+	return list
+}
+
+// administer charges the events of a command to its organization's day, or refuses the command when the day's allowance
+// is used up. A command that takes something away is charged and never refused: a stolen key must not be able to stop
+// its
+// own revocation. The first command of a day is never refused either, so that one with more events than the whole
+// allowance needs a day of its own and does not wait for ever.
+func (s *State) administer(c Command, drafts []Draft, now time.Time) error {
+	by, events := c.CommandOrigin(), int64(len(drafts))
+	if events == 0 || !administrative(c) {
+		return nil
+	}
+	o := s.organizations[by.Organization]
+	if o == nil {
+		return errUnknownOrganization
+	}
+	day := s.administered[by.Organization].In(now)
+	most := s.plans.Of(o.Plan, o.Internal).AdministrativeEventsPerDay
+	if most != nil && day.Used > 0 && day.Used+events > *most && !TakesAway(c) {
+		return dayUsed(*most, day.End().Sub(now))
+	}
+	day.Organization = by.Organization
+	day.Used += events
+	s.administered.put(by.Organization, day)
+	if !slices.Contains(s.administering, by.Organization) {
+		s.administering = append(s.administering, by.Organization)
+	}
+	return nil
+}
+
+// dayUsed refuses an administrative command until the UTC day ends.
+func dayUsed(most int64, reset time.Duration) *Error {
+	return &Error{
+		Code: RateLimited, RetryAfter: reset, Limit: &Limit{Name: DayLimit, Most: most},
+		Message: fmt.Sprintf("An organization may cause at most %d administrative events in a UTC day; wait until the next day. Revoking, disabling and removing still work.", most),
+	}
+}
+
+// administrative reports whether the events of a command are charged to its organization's day: whatever members and
+// keys
+// change, except work over the API that other allowances of the plan limit. In the console that work is charged too,
+// because no request of the month is taken there.
+func administrative(c Command) bool {
+	by := c.CommandOrigin()
+	if by.Actor == OperatorActor || by.Actor == SystemActor {
+		return false
+	}
+	switch plain(c).(type) {
+	case *Register, *Reserve, *ReleaseReservation, *Revoke, *RegisterArtifactVersion, *DeclareReview,
+		*ApproveArtifactVersion, *IssueCertificate, *RevokeCertificate:
+		return by.Console
+	default:
+		return true
+	}
+}
+
+// TakesAway reports whether a command only revokes, disables or removes something. Such a command is counted and never
+// refused by a limit of the minute or the day. Each needs something that a limited command has added, so that their
+// number is limited too; a repeated withdrawal of a grant, which is an event each time, takes nothing away.
+func TakesAway(c Command) bool {
+	switch c := plain(c).(type) {
+	case *RevokeKey, *DeleteWebhook, *RemovePasskey, *WithdrawConsent, *Revoke, *RevokeCertificate:
+		return true
+	case *SetAccess:
+		return !c.Enabled && !c.idle
+	case *SetWebhookAccess:
+		return !c.Enabled && !c.idle
+	case *SetCompanyStatus:
+		return c.Status == CompanyClosedStatus
+	case *ChangeMember:
+		return c.Role == nil && c.Status != nil && (*c.Status == MemberDisabled || *c.Status == MemberEnded)
+	case *UpdateWebhook:
+		return c.Status != nil && *c.Status == WebhookDisabled && c.URL == nil && c.Description == nil && c.Types == nil
+	default:
+		return false
+	}
+}
