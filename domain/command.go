@@ -179,9 +179,13 @@ type Draft struct {
 type Claim struct {
 	Organization OrganizationID
 	Route        string // method and template
+	Caller       string // the actor: callers who choose the same key do not share an answer
 	Key          string
 	Token        [16]byte
 }
+
+// Scope is the column route of the claim's row: what a key is unique in beside its organization.
+func (c Claim) Scope() string { return c.Route + " " + c.Caller }
 
 // StoredAnswer is the answer to a repetition of a claimed request.
 type StoredAnswer struct {

@@ -70,7 +70,8 @@ func (s *server) claim(r *http.Request, content any) (*domain.Claim, *query.Know
 		return nil, nil, err
 	}
 	c := callOf(r)
-	claim := domain.Claim{Organization: c.access.Organization, Key: key, Route: r.Method + " " + c.template}
+	claim := domain.Claim{Organization: c.access.Organization, Caller: c.access.Actor(), Key: key,
+		Route: r.Method + " " + c.template}
 	rand.Read(claim.Token[:])
 	parsed, err := json.Marshal([]any{r.URL.Path, content}) // the path, and the content in one encoding
 	if err != nil {

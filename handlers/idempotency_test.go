@@ -84,12 +84,54 @@ func TestReplayIsAuthorized(t *testing.T) {
 	send := func(key string) answer {
 		return s.send(http.MethodPost, certificationAction+"/artifacts", key, text, idempotencyKey, "k")
 	}
-	first := send(admin).is(http.StatusCreated)
-	equal(t, "another key of the organization", send(s.org.Secret).is(http.StatusCreated), first)
+	send(admin).is(http.StatusCreated)
 	send(reader).refuses(http.StatusForbidden, domain.MissingScope)
 	viewer := domain.Viewer
 	must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: "admin@example.com", Role: &viewer})
 	send(admin).refuses(http.StatusForbidden, domain.RoleRequired)
+}
+
+// Callers of one organization who choose the same key get an answer each: two API keys, of one member or of two, and a
+// member in the console. What a process of the version before has stored, which does not say for whom, is still the
+// answer to
+// a repetition of the very request, and to nothing else.
+func TestIdempotencyKeyBelongsToItsCaller(t *testing.T) {
+	s := open(t, options{})
+	admin := s.member(domain.Admin)
+	_, second := s.Key(t, s.org, domain.Scopes()...)
+	send := func(key, text, name string) answer {
+		return s.send(http.MethodPost, certificationAction+"/artifacts", key, body{"title": "Once", "kind": "text",
+			"text": text}, idempotencyKey, name)
+	}
+	seen := map[any]bool{}
+	for _, key := range []string{s.org.Secret, second, admin} {
+		first := send(key, "once", "k").is(http.StatusCreated)
+		seen[first["artifact"].(map[string]any)["id"]] = true
+		again := send(key, "once", "k")
+		equal(t, "its own answer", again.is(http.StatusCreated), first)
+		equal(t, "Idempotent-Replayed", again.header.Get("Idempotent-Replayed"), "true")
+		send(key, "twice", "k").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
+	}
+	equal(t, "artifacts", len(seen), 3)
+
+	// As the version before has written it.
+	former := send(s.org.Secret, "former", "f").is(http.StatusCreated)
+	s.owner("UPDATE idempotency_keys SET route = split_part(route, ' ', 1) || ' ' || split_part(route, ' ', 2) WHERE key = 'f'")
+	for _, key := range []string{s.org.Secret, admin} {
+		again := send(key, "former", "f")
+		equal(t, "an answer that was stored before", again.is(http.StatusCreated), former)
+		equal(t, "Idempotent-Replayed", again.header.Get("Idempotent-Replayed"), "true")
+	}
+	other := send(admin, "other", "f").is(http.StatusCreated)
+	equal(t, "another request under that key", send(admin, "other", "f").is(http.StatusCreated), other)
+	s.owner("UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() + interval '1 hour' WHERE key = 'f'")
+	equal(t, "while it runs", send(s.org.Secret, "former", "f").is(http.StatusConflict)["code"], domain.RequestInProgress)
+	s.skew.Add(int64(24 * time.Hour))
+	s.owner("UPDATE idempotency_keys SET status = 201, answer = '{}'")
+	if fresh := send(s.org.Secret, "former", "f").is(http.StatusCreated); fresh["artifact"] == nil {
+		t.Error("an answer of more than a day ago")
+	}
+	s.Audit(t)
 }
 
 // A request whose process died holds its key until the lease ends, and for its own content also then.

@@ -119,7 +119,7 @@ const eraseVersionContent = `UPDATE kept_contents k SET due_at = $4
 // content, and the erasure of texts.
 func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	if a := e.Answer; a != nil {
-		b.Queue(StoreAnswer, shard, a.Organization, a.Route, a.Key, a.Token, a.Status, a.Body)
+		b.Queue(StoreAnswer, shard, a.Organization, a.Scope(), a.Key, a.Token, a.Status, a.Body)
 	}
 	switch body := e.Body.(type) {
 	case *domain.ArtifactVersionRegisteredBody:

@@ -555,6 +555,7 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 		s.AddName(r.Organization, domain.Text{ID: r.NameID, Body: r.Name})
 	})
 	for _, c := range needs.Claims {
-		read(b, pgx.RowTo[string], func(string) { s.AddClaim(c) }, loadClaims, shard, c.Organization, c.Route, c.Key, c.Token)
+		read(b, pgx.RowTo[string], func(string) { s.AddClaim(c) }, loadClaims, shard, c.Organization, c.Scope(), c.Key,
+			c.Token)
 	}
 }

@@ -25,6 +25,13 @@ type KnownAnswer struct {
 	Body   []byte
 }
 
+// keyUse is what an Idempotency-Key was used for.
+type keyUse struct {
+	Fingerprint []byte
+	Status      *int // nil: the request is still running
+	Answer      []byte
+}
+
 const claimKey = `INSERT INTO idempotency_keys AS k (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 	ON CONFLICT (shard, organization_id, route, key) DO UPDATE SET token = excluded.token, fingerprint = excluded.fingerprint,
@@ -36,28 +43,43 @@ const claimKey = `INSERT INTO idempotency_keys AS k (shard, organization_id, rou
 const findAnswer = `SELECT fingerprint, status, answer FROM idempotency_keys
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
 
+// findFormer finds a claim that a process of the version before this one has made. Such a claim names no caller.
+// Whoever
+// repeats its very request gets its answer, as that version gives it; any other request is not concerned.
+const findFormer = findAnswer + ` AND created_at > $5 AND (status IS NOT NULL OR lease_until > $6)`
+
 // Claim takes an Idempotency-Key for a request, or returns the answer of the finished request that used it. A request
 // with other content is refused with IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
 // one whose answer was erased with INVALID_STATE.
 func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
 	shard := c.Organization.Shard()
+	former, found, err := statement.First(ctx, s.Pool, "read an earlier idempotency key", pgx.RowToStructByPos[keyUse],
+		findFormer,
+		shard, c.Organization, c.Route, c.Key, now.Add(-answerLife), now)
+	if err != nil || found && (former.erased() || bytes.Equal(former.Fingerprint, fingerprint)) {
+		return former.answerOf(fingerprint, err)
+	}
 	_, taken, err := statement.First(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claimKey,
-		shard, c.Organization, c.Route, c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
+		shard, c.Organization, c.Scope(), c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
 	if err != nil || taken {
 		return nil, err
 	}
-	type row struct {
-		Fingerprint []byte
-		Status      *int
-		Answer      []byte
+	k, found, err := statement.First(ctx, s.Pool, "read an idempotency key", pgx.RowToStructByPos[keyUse], findAnswer,
+		shard, c.Organization, c.Scope(), c.Key)
+	if err == nil && !found { // given up between the two statements
+		err = domain.ErrRequestUnderWay
 	}
-	k, found, err := statement.First(ctx, s.Pool, "read an idempotency key", pgx.RowToStructByPos[row], findAnswer, shard, c.Organization, c.Route, c.Key)
+	return k.answerOf(fingerprint, err)
+}
+
+func (k keyUse) erased() bool { return k.Status != nil && k.Answer == nil }
+
+// answerOf is the answer to a repetition of the request, or why it gets none.
+func (k keyUse) answerOf(fingerprint []byte, err error) (*KnownAnswer, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !found: // given up between the two statements
-		return nil, domain.ErrRequestUnderWay
-	case k.Status != nil && k.Answer == nil:
+	case k.erased():
 		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with texts that an operator erased.")
 	case !bytes.Equal(k.Fingerprint, fingerprint):
 		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
@@ -69,7 +91,8 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 
 // Answer stores the answer of a claimed request without events.
 func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
-	return statement.Exec(ctx, s.Pool, finishKey, projections.StoreAnswer+" AND status IS NULL", a.Organization.Shard(), a.Organization, a.Route, a.Key, a.Token, a.Status, a.Body)
+	return statement.Exec(ctx, s.Pool, finishKey, projections.StoreAnswer+" AND status IS NULL", a.Organization.Shard(),
+		a.Organization, a.Scope(), a.Key, a.Token, a.Status, a.Body)
 }
 
 const releaseKey = `DELETE FROM idempotency_keys
@@ -77,7 +100,8 @@ const releaseKey = `DELETE FROM idempotency_keys
 
 // Release ends a claim, so that the same request may be sent again at once.
 func (s *Store) Release(ctx context.Context, c domain.Claim) error {
-	return statement.Exec(ctx, s.Pool, finishKey, releaseKey, c.Organization.Shard(), c.Organization, c.Route, c.Key, c.Token)
+	return statement.Exec(ctx, s.Pool, finishKey, releaseKey, c.Organization.Shard(), c.Organization, c.Scope(), c.Key,
+		c.Token)
 }
 
 const finishKey = "settle an idempotency key"
