@@ -330,6 +330,12 @@ func Recreate(ctx context.Context, url string, projections []string) error {
 		if _, err := tx.Exec(ctx, o.SQL); err != nil {
 			return fmt.Errorf("make %s: %w", o, err)
 		}
+		if o.Kind == TableObject && strings.HasPrefix(o.Table, "rebuild.") {
+			// An interrupted rebuild would go on after the events whose rows this empty copy lacks.
+			if _, err := tx.Exec(ctx, "DELETE FROM rebuild.progress"); err != nil {
+				return fmt.Errorf("let rebuilds begin again: %w", err)
+			}
+		}
 		return nil
 	})
 	if err != nil {

@@ -164,8 +164,12 @@ func TestRecreate(t *testing.T) {
 	if len(all) < 20 || !slices.Equal(lost(), all) {
 		t.Fatalf("lost %q of %q", lost(), all)
 	}
+	pgtest.Exec(t, url, "INSERT INTO rebuild.progress (shard, scope, program, reached) VALUES (0, '', 'this', 9)")
 	if err := migrations.Recreate(ctx, url, lost()); err != nil {
 		t.Fatal(err)
+	}
+	if n, err := pgtest.Ask[int](url, "SELECT count(*)::int FROM rebuild.progress"); n != 0 || err != nil {
+		t.Errorf("a rebuild would go on with empty copies: %d, %v", n, err)
 	}
 	if !slices.Equal(lost(), all) {
 		t.Errorf("before they are released: lost %q", lost())
