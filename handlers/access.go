@@ -151,10 +151,31 @@ func (s *server) refuseKey(r *http.Request, err error) error {
 		return err
 	}
 	c := callOf(r)
-	if limit := s.refused.count(s.clientAddress(r), c.start); limit.used > limit.most {
+	limit := s.refused.count(s.clientAddress(r), c.start)
+	limited := limit.used > limit.most
+	s.logRefusal(r, limited)
+	if limited {
 		return c.held(limit)
 	}
 	return err
+}
+
+// logRefusal says why an API key was refused, and never its secret. The limit of the caller's address bounds the
+// statements.
+func (s *server) logRefusal(r *http.Request, limited bool) {
+	text, _ := bearerText(r.Header)
+	if !domain.HasAPIKeyForm(text) {
+		return
+	}
+	c, reason := callOf(r), "form or checksum wrong"
+	key, secret, formed := domain.ParseAPIKey(text)
+	switch {
+	case limited:
+		reason = "address limited"
+	case formed:
+		reason = s.Store.WhyRefused(r.Context(), key, secret, s.clientAddress(r), c.start)
+	}
+	s.Log.Info("API key refused", "reason", reason, "key", key.String(), "requestId", c.requestID)
 }
 
 // bearerText reads the one Authorization header (RFC 6750, section 2.1).

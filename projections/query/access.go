@@ -91,6 +91,42 @@ func (s *Store) Authenticate(ctx context.Context, key domain.KeyID, secretSHA256
 	return s.access(ctx, &credential{id: key, secret: secretSHA256, client: client, at: now, counted: true, access: domain.Access{Key: key}})
 }
 
+const whyKeyRefused = `SELECT k.secret_sha256 <> $3, k.revoked_at IS NOT NULL, k.expires_at <= $4,
+		k.network IS NOT NULL AND NOT coalesce($5::inet <<= ANY (coalesce(k.networks, ARRAY[k.network])::inet[]), false),
+		m.status IS DISTINCT FROM 'active'
+	FROM api_keys k
+	LEFT JOIN LATERAL (SELECT status FROM members
+		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true
+	WHERE k.shard = $1 AND k.key_id = $2`
+
+// WhyRefused looks a second time at a key that Authenticate has refused, and says in a few words what is wrong with
+// it. It is for operators: the caller learns none of it.
+func (s *Store) WhyRefused(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) string {
+	if !s.known(key.Shard()) {
+		return "shard unknown"
+	}
+	var from *netip.Addr
+	if client.IsValid() {
+		from = &client
+	}
+	reasons := [...]string{"secret wrong", "revoked", "expired", "network", "member not active"}
+	why, found, err := statement.First(ctx, s.Pool, "ask why a key is refused", func(row pgx.CollectableRow) (string, error) {
+		var holds [len(reasons)]bool
+		err := row.Scan(&holds[0], &holds[1], &holds[2], &holds[3], &holds[4])
+		if first := slices.Index(holds[:], true); first >= 0 {
+			return reasons[first], err
+		}
+		return "nothing wrong at a second look", err
+	}, whyKeyRefused, key.Shard(), key, secretSHA256[:], now, from)
+	switch {
+	case err != nil:
+		return "not known: the database did not answer"
+	case !found:
+		return "id unknown"
+	}
+	return why
+}
+
 // Reauthenticate is Authenticate for a request that is already counted and has waited since.
 func (s *Store) Reauthenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
 	return s.access(ctx, &credential{id: key, secret: secretSHA256, client: client, at: now, access: domain.Access{Key: key}})

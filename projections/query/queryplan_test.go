@@ -20,7 +20,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"authenticate": authenticateKeys, "authenticate_link": authenticateLinks, "comparisons": loadComparisons, "evidence": loadEvidence,
+		"authenticate": authenticateKeys, "why_refused": whyKeyRefused, "authenticate_link": authenticateLinks, "comparisons": loadComparisons, "evidence": loadEvidence,
 		"keys_of_company": findKeysOfCompany, "webhooks_of_company": findWebhooksOfCompany, "clear_minutes": projections.ClearMinutes,
 		"add_proof": insertProofLink,
 		"never":     "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
