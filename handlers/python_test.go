@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"integrityledger/domain"
@@ -94,17 +95,50 @@ func TestPythonFiles(t *testing.T) {
 	servedPython(t).unittest(t, nil, "test_verify_integrity", "test_verify_timestamps", "test_integrity_webhook")
 }
 
+// A result that cannot be written is exit code 2, whether the reader has gone or the disk is full.
+func TestPythonVerifierCannotWrite(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	check(t, err)
+	defer full.Close()
+	reader, closed, err := os.Pipe()
+	check(t, err)
+	defer closed.Close()
+	check(t, reader.Close())
+	directory := t.TempDir()
+	receipt, keys := filepath.Join(directory, "receipt.json"), filepath.Join(directory, "keys.json")
+	check(t, os.WriteFile(receipt, []byte("{}"), 0o600))
+	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: evidence.GenerateSigner().Key()}}, nil, nil)
+	check(t, err)
+	text, err := trusted.Marshal()
+	check(t, err)
+	check(t, os.WriteFile(keys, text, 0o600))
+	for name, to := range map[string]*os.File{"a full disk": full, "a closed pipe": closed} {
+		for _, more := range [][]string{nil, {"--json"}} {
+			command := python(t, nil, append([]string{"verify_integrity.py", receipt, keys}, more...)...)
+			command.Stdout = to
+			if _ = command.Run(); command.ProcessState.ExitCode() != 2 {
+				t.Errorf("%s %v: exit code %d", name, more, command.ProcessState.ExitCode())
+			}
+		}
+	}
+}
+
 // A verifier that lacks what it needs says so in one line and exits 2, not 1, which
 // would say that the receipt is not valid.
 func TestPythonVerifierCannotCheck(t *testing.T) {
 	t.Parallel()
 	lacking := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(lacking, "cryptography.py"), []byte(`raise ImportError("No module named 'cryptography'")`), 0o600))
+	pipe := filepath.Join(lacking, "pipe")
+	check(t, syscall.Mkfifo(pipe, 0o600))
 	for name, c := range map[string]struct {
 		args []string
 		env  []string
 		says string
 	}{
+		"a pipe for a receipt": {[]string{pipe, "verify_integrity.py"}, nil, "must be a regular file"},
+		"a pipe for keys":      {[]string{"verify_integrity.py", pipe}, nil, "must be a regular file"},
 		"no cryptography":      {[]string{"receipt.json", "keys.json"}, []string{"PYTHONPATH=" + lacking}, "the package cryptography is needed"},
 		"no receipt":           {[]string{"receipt.json", "keys.json"}, nil, "receipt.json"},
 		"a directory":          {[]string{".", "keys.json"}, nil, "directory"},

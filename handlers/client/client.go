@@ -35,6 +35,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/outbound"
@@ -168,13 +169,39 @@ func (c *Client) read(ctx context.Context, a ask, to any) (wire.Meta, error) {
 		return wire.Meta{}, err
 	}
 	var e envelope
-	if err := json.Unmarshal(body, &e); err != nil || len(e.Data) == 0 || string(e.Data) == "null" {
-		return wire.Meta{}, fmt.Errorf("the answer of %s must be JSON with a member data; is this the address of the service?", c.base)
+	if err := json.Unmarshal(body, &e); err != nil || !utf8.Valid(body) || !hasMembers(e.Data) {
+		return wire.Meta{}, fmt.Errorf("the answer of %s must be JSON with an object data; is this the address of the service?", c.base)
+	}
+	if a.query.Has("limit") {
+		if err := checkPage(e.Data, a.query.Get("after")); err != nil {
+			return wire.Meta{}, fmt.Errorf("the answer of %s: %w", c.base, err)
+		}
 	}
 	if err := json.Unmarshal(e.Data, to); err != nil {
 		return wire.Meta{}, fmt.Errorf("the answer of %s is of another form than this program knows: %w", c.base, err)
 	}
 	return e.Meta, nil
+}
+
+// hasMembers reports whether a text of JSON is an object that is not empty.
+func hasMembers(data json.RawMessage) bool {
+	return len(data) > 0 && data[0] == '{' && bytes.TrimSpace(data[1:])[0] != '}'
+}
+
+// checkPage requires of a page that it says whether there is more, and then a cursor other than the one asked with.
+func checkPage(data json.RawMessage, after string) error {
+	var page struct {
+		HasMore    *bool           `json:"hasMore"`
+		NextCursor json.RawMessage `json:"nextCursor"`
+	}
+	if err := json.Unmarshal(data, &page); err != nil || page.HasMore == nil {
+		return errors.New("a page must say whether there is more")
+	}
+	cursor := strings.Trim(string(page.NextCursor), `"`)
+	if *page.HasMore && (cursor == "" || cursor == "null" || cursor == after) {
+		return errors.New("the cursor does not move")
+	}
+	return nil
 }
 
 // request makes what is sent.

@@ -123,7 +123,7 @@ func TestOutcomes(t *testing.T) {
 
 // TestAnswersAreBounded: one byte beyond the bound is refused, packed or not.
 func TestAnswersAreBounded(t *testing.T) {
-	const data = `{"data":{}}`
+	const data = `{"data":{"a":1}}`
 	padded := func(size int) string { return data + strings.Repeat(" ", size-len(data)) }
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)

@@ -48,9 +48,15 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 	if err != nil {
 		return Page{}, err
 	}
+	if answer.Events == nil {
+		return Page{}, errors.New("the answer holds no list of events")
+	}
 	page := Page{Events: make([]Event, len(answer.Events)), After: after, Cursor: answer.NextCursor, HasMore: answer.HasMore}
 	if meta.Epoch != nil {
 		page.Epoch = *meta.Epoch
+	}
+	if page.Epoch == 0 {
+		return Page{}, errors.New("the answer names no epoch of the feed")
 	}
 	for i, raw := range answer.Events {
 		e := Event{Raw: raw}
@@ -60,7 +66,7 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 		page.Events[i] = e
 		c.session.saw(e.Sequence)
 	}
-	if page.HasMore && page.Cursor <= after {
+	if (page.HasMore || len(page.Events) > 0) && page.Cursor <= after || page.Cursor < after {
 		return Page{}, errors.New("the service's cursor does not move: the answer cannot be right")
 	}
 	return page, nil

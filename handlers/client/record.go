@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -149,7 +151,20 @@ func (c *Client) Evidence(ctx context.Context, publicID string, options ...Evide
 	for _, option := range options {
 		option(a.query)
 	}
-	return c.do(ctx, a)
+	return c.signed(ctx, a)
+}
+
+// signed reads bytes that are kept as they are, once they look like signed evidence.
+func (c *Client) signed(ctx context.Context, a ask) ([]byte, error) {
+	body, err := c.do(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	var envelope struct{ Payload string }
+	if err := json.Unmarshal(body, &envelope); err != nil || !utf8.Valid(body) || envelope.Payload == "" {
+		return nil, fmt.Errorf("the answer of %s must be JSON with a member payload; is this the address of the service?", c.base)
+	}
+	return body, nil
 }
 
 // Revoke revokes a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty;
@@ -209,7 +224,9 @@ func (c *Client) VerifyHash(ctx context.Context, publicID, sha256 string) (wire.
 
 // Receipt is the public receipt of a record: no key is sent. Keep the bytes as they are.
 func (c *Client) Receipt(ctx context.Context, publicID string) ([]byte, error) {
-	return c.do(ctx, ask{method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/receipt", public: true, wrong: checkPublicID(publicID)})
+	return c.signed(ctx, ask{
+		method: http.MethodGet, path: "/api/public/integrity/" + publicID + "/receipt", public: true, wrong: checkPublicID(publicID),
+	})
 }
 
 // Declare reads the final bytes of a version to their end and makes its declaration; nothing is sent. The origin keeps

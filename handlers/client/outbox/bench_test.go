@@ -139,7 +139,7 @@ func (b *bench) serve(w http.ResponseWriter, r *http.Request) {
 	case name == "lookup":
 		refused(404, "RECORD_NOT_FOUND")(w)
 	default:
-		_, _ = io.WriteString(w, `{"contract":"integrity-evidence-v1"}`)
+		_, _ = io.WriteString(w, `{"contract":"integrity-evidence-v1","payload":"x"}`)
 	}
 }
 

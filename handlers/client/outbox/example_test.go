@@ -103,7 +103,7 @@ func pretend() (*httptest.Server, string) {
 		}
 		_, sum, declared := strings.Cut(string(body), `"sha256":"`)
 		if !declared {
-			fmt.Fprint(w, `{"contract":"integrity-evidence-v1"}`)
+			fmt.Fprint(w, `{"contract":"integrity-evidence-v1","payload":"x"}`)
 			return
 		}
 		id := strings.Repeat("a", 26)

@@ -18,7 +18,7 @@ func TestWorker(t *testing.T) {
 	b.add("d-1", "d-2")
 	b.run()
 	b.want("batch evidence evidence", "sending sending answered answered stored stored exported exported finished finished")
-	if i := b.item("d-2"); i.State != Done || i.Attempts != 1 || i.Response.PublicID != publicID("d-2") || string(i.Evidence) != `{"contract":"integrity-evidence-v1"}` || i.Problem != "" {
+	if i := b.item("d-2"); i.State != Done || i.Attempts != 1 || i.Response.PublicID != publicID("d-2") || string(i.Evidence) != `{"contract":"integrity-evidence-v1","payload":"x"}` || i.Problem != "" {
 		t.Errorf("%+v", i)
 	}
 	if counts, err := b.outbox.Counts(t.Context()); err != nil || len(counts) != 1 || counts[Done] != 2 {

@@ -237,7 +237,12 @@ export class Client {
   }
 
   async registerBatch({ declarations }, options) {
-    return this.#integrity("POST", "/records/batch", { body: { declarations }, writes: true }, options);
+    const answer = await this.#integrity("POST", "/records/batch", { body: { declarations }, writes: true }, options);
+    const judged = (result) => isObject(result) && Number.isInteger(result.status) && (isObject(result.data) || isObject(result.error));
+    if (!Array.isArray(answer.results) || answer.results.length !== declarations.length || !answer.results.every(judged)) {
+      throw notOfTheService({ status: 200, outcomeUnknown: true });
+    }
+    return answer;
   }
 
   async lookup({ publicId, companyReference, source, documentReference, version }, options) {
@@ -267,9 +272,12 @@ export class Client {
 
   // ---- changes and usage
 
-  async changesPage({ companyReference, after, epoch, limit, wait }, options) {
+  async changesPage({ companyReference, after = 0, epoch, limit, wait }, options) {
     const request = { query: { companyReference, after, epoch, limit, wait }, withMeta: true, newest: true, held: 1000 * (wait ?? 0) };
     const page = await this.#integrity("GET", "/changes", request, options);
+    if (!isObject(page.meta) || !Number.isSafeInteger(page.meta.epoch)) {
+      throw notOfTheService({ status: 200 });
+    }
     this.#saw(page.data.nextCursor);
     return { ...page.data, epoch: page.meta.epoch };
   }
@@ -389,15 +397,12 @@ export class Client {
 
   async logTimestampsPage({ after = 0 } = {}, options) {
     const bytes = await this.#log("timestamps", { after }, options);
-    try {
-      const page = JSON.parse(utf8(bytes));
-      if (Array.isArray(page.timestamps) && (page.timestamps.length > 0 || !page.hasMore)) {
-        return page;
-      }
-    } catch {
-      // as below
+    const page = parsed(utf8(bytes));
+    const sizes = Array.isArray(page?.timestamps) ? page.timestamps.map((stamped) => stamped?.treeSize) : [undefined];
+    if (typeof page?.hasMore !== "boolean" || (page.hasMore && sizes.length === 0) || !sizes.every((size) => Number.isSafeInteger(size) && size > after)) {
+      throw notOfTheService({ status: 200 });
     }
-    throw new IntegrityError("UNREADABLE_ANSWER", "The answer is not one of this service.", { status: 200 });
+    return page;
   }
 
   async *logTimestamps({ after = 0 } = {}, options) {
@@ -478,24 +483,29 @@ export class Client {
     if (body !== undefined) {
       headers["Content-Type"] = "application/json";
     }
-    const clock = AbortSignal.timeout(checkTimeout(timeout) + held);
+    const limit = checkTimeout(timeout) + held;
+    const clock = AbortSignal.timeout(limit);
+    const stop = signal ? AbortSignal.any([signal, clock]) : clock;
+    // The clock alone does not keep Node.js running, and a stream that cannot be unpacked obeys no signal.
+    const awake = setTimeout(() => {}, limit + 1000);
     let response;
     let text;
     try {
       response = await fetch(url, {
         method, headers, body: body === undefined ? undefined : JSON.stringify(body),
-        redirect: "manual", cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer",
-        signal: signal ? AbortSignal.any([signal, clock]) : clock,
+        redirect: "manual", cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer", signal: stop,
       });
-      text = await read(response, binary && response.ok);
+      text = await before(stop, read(response, binary && response.ok));
     } catch (cause) {
       throw failed(cause, { signal, clock, writes, status: response?.status });
+    } finally {
+      clearTimeout(awake);
     }
     if (text instanceof Uint8Array) {
       return text;
     }
-    const result = answer(response, text, { writes, raw, withMeta });
-    if (response.headers.has("Integrity-Sequence")) {
+    const result = answer(response, text, { writes, raw, withMeta, query });
+    if (/^\d{1,16}$/.test(response.headers.get("Integrity-Sequence") ?? "")) {
       this.#saw(Number(response.headers.get("Integrity-Sequence")));
       this.#sessionEnd = performance.now() + sessionLength;
     }
@@ -519,6 +529,45 @@ async function* pages(ask) {
     }
     after = page.nextCursor;
   }
+}
+
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+const notOfTheService = (details) => new IntegrityError("UNREADABLE_ANSWER", "The answer is not one of this service.", details);
+
+// parsed reads JSON; any other text gives null.
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+// isPage reports whether data is a page that follows a cursor: a list of objects, and a cursor that moves.
+function isPage(data, after) {
+  const { hasMore, nextCursor } = data;
+  const list = Object.values(data).find((member) => Array.isArray(member) && member.every(isObject));
+  if (typeof hasMore !== "boolean" || list === undefined) {
+    return false;
+  }
+  if (typeof after === "number") {
+    // The feed: a cursor that stands would hand out the same events for ever.
+    return list === data.events && Number.isSafeInteger(nextCursor) && (hasMore || list.length > 0 ? nextCursor > after : nextCursor >= after);
+  }
+  return !hasMore || (typeof nextCursor === "string" && nextCursor !== "" && nextCursor !== after);
+}
+
+// before rejects once a signal is aborted, whatever becomes of the promise.
+function before(signal, promise) {
+  return new Promise((resolve, reject) => {
+    const stop = () => reject(signal.reason);
+    signal.addEventListener("abort", stop, { once: true });
+    if (signal.aborted) {
+      stop();
+    }
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+  });
 }
 
 // utf8 reads bytes of this service as text.
@@ -550,7 +599,7 @@ async function read(response, binary) {
         pieces.push(value);
       }
     } catch (error) {
-      await reader.cancel();
+      reader.cancel().catch(() => {}); // it may never end
       throw new RangeError(error.message);
     }
     if (done) {
@@ -579,24 +628,20 @@ function failed(cause, { signal, clock, writes, status }) {
   return new IntegrityError("NETWORK", "The service could not be reached, or the connection broke.", details);
 }
 
-function answer(response, text, { writes, raw, withMeta }) {
+function answer(response, text, { writes, raw, withMeta, query }) {
   const { status } = response;
   const requestId = response.headers.get("X-Request-Id");
   if (response.type === "opaqueredirect" || (status >= 300 && status < 400)) {
     throw new IntegrityError("REDIRECT_REFUSED", "The service answered with a redirect; check baseUrl.", { status, requestId, outcomeUnknown: writes });
   }
-  let value;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    value = null;
-  }
+  const value = parsed(text);
   if (status >= 200 && status < 300) {
-    const good = raw ? value?.payload : value?.data;
-    if (good === undefined || good === null) {
-      throw new IntegrityError("UNREADABLE_ANSWER", "The answer is not one of this service.", { status, requestId, outcomeUnknown: writes });
+    const data = value?.data;
+    const good = raw ? typeof value?.payload === "string" : isObject(data) && Object.keys(data).length > 0 && (!("after" in query) || isPage(data, query.after));
+    if (!good) {
+      throw notOfTheService({ status, requestId, outcomeUnknown: writes });
     }
-    return raw || withMeta ? value : value.data;
+    return raw || withMeta ? value : data;
   }
   throw refused(status, value?.error, response.headers.get("Retry-After"), requestId, writes);
 }
@@ -609,12 +654,12 @@ function refused(status, error, retryAfter, requestId, writes) {
     return new IntegrityError("UNREADABLE_ANSWER", `HTTP ${status} without an error of this service.`, { status, requestId, outcomeUnknown: writes, retryAfter: wait });
   }
   const retryable = error.retryable === true || status === 408;
-  return new IntegrityError(error.code, String(error.detail), {
+  return new IntegrityError(error.code, typeof error.detail === "string" ? error.detail : `HTTP ${status}`, {
     status, requestId, retryable,
     outcomeUnknown: writes && status >= 500,
     retryAfter: retryable || status >= 500 ? wait : null,
-    fields: Array.isArray(error.errors) ? error.errors : [],
-    existing: error.existing ?? null,
+    fields: Array.isArray(error.errors) ? error.errors.filter(isObject) : [],
+    existing: isObject(error.existing) ? error.existing : null,
   });
 }
 

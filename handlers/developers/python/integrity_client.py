@@ -39,8 +39,10 @@ import hashlib
 import ipaddress
 import json
 import math
+import os
 import re
 import ssl
+import stat
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -101,8 +103,9 @@ class Refused(IntegrityError):
         self.status: int = status
         self.code: str = str(error.get("code"))
         self.detail = str(error.get("detail"))
-        self.fields: list[dict[str, str]] = list(error.get("errors") or [])  # each {pointer, code, message}
-        self.existing: dict[str, str] | None = error.get("existing")  # of VERSION_CONFLICT: publicId and receivedAt of the accepted version
+        self.fields: list[dict[str, str]] = [f for f in _list(error.get("errors")) if isinstance(f, dict)]  # each {pointer, code, message}
+        existing = error.get("existing")
+        self.existing: dict[str, str] | None = existing if isinstance(existing, dict) else None  # of VERSION_CONFLICT: publicId and receivedAt of the accepted version
         self.retryable = error.get("retryable") is True or status == 408
         self.retry_after = retry_after if self.retryable else None
         self.request_id = request_id
@@ -326,7 +329,7 @@ class IntegrityClient:
         """
         body = {"declarations": [_checked(declaration) for declaration in declarations]}
         results = (await self._data("POST", _INTEGRITY + "/records/batch", body)).get("results")
-        if not isinstance(results, list) or len(results) != len(declarations):
+        if not isinstance(results, list) or len(results) != len(declarations) or not all(map(_judged, results)):
             raise Unanswered("the answer has not one result for each declaration", outcome_unknown=True)
         return results
 
@@ -402,12 +405,11 @@ class IntegrityClient:
         """
         query = {"companyReference": company_reference, "after": after, "epoch": epoch, "limit": limit, "wait": wait}
         _, answer = await self._ask("GET", _INTEGRITY + "/changes", query=query, newest=True, held=wait or 0)
-        page = dict(answer["data"])
-        meta, cursor = answer.get("meta"), page.get("nextCursor")
-        if not isinstance(cursor, int) or not isinstance(page.get("events"), list) or page.get("hasMore") and cursor <= after:
-            raise Unanswered("the cursor does not move, or the answer is not of this service")
-        self._written = max(self._written, cursor)
-        return {**page, "epoch": meta.get("epoch") if isinstance(meta, dict) else None}
+        page, meta = answer["data"], answer.get("meta")
+        if not isinstance(meta, dict) or not isinstance(meta.get("epoch"), int):
+            raise Unanswered("the answer is not of this service")
+        self._written = max(self._written, page["nextCursor"])
+        return {**page, "epoch": meta["epoch"]}
 
     async def changes(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, follow: bool = False) -> AsyncGenerator[dict[str, Any], None]:
         """The pages of changes_page, to the end, or with follow for ever, waiting for changes.
@@ -439,6 +441,8 @@ class IntegrityClient:
     async def usage_entries(self, *, period: str | None = None, limit: int | None = None) -> AsyncGenerator[dict[str, Any], None]:
         """The pages of usage_entries_page, to the end. All are of the first one's throughSequence."""
         first = await self.usage_entries_page(period=period, limit=limit)
+        if not isinstance(first.get("period"), str):
+            raise Unanswered("the answer is not of this service")
         yield first
         if first["hasMore"]:
             async for page in _pages(lambda after: self.usage_entries_page(period=first["period"], limit=limit, after=after), first["nextCursor"]):
@@ -569,7 +573,8 @@ class IntegrityClient:
         They are what somebody sent until they are checked.
         """
         page = _object(await self._log("timestamps", {"after": after}))
-        if not isinstance(page.get("timestamps"), list) or page.get("hasMore") and not page["timestamps"]:
+        sizes = [stamped.get("treeSize") if isinstance(stamped, dict) else None for stamped in _list(page.get("timestamps"), [None])]
+        if not isinstance(page.get("hasMore"), bool) or page["hasMore"] and not sizes or not all(isinstance(size, int) and size > after for size in sizes):
             raise Unanswered("the answer is not of this service")
         return page
 
@@ -628,8 +633,11 @@ class IntegrityClient:
         """
         try:
             answer = await self._send(method, path, body, query, public, newest, held)
-            if not isinstance((value := _object(answer)).get(member), kind):
+            found = (value := _object(answer)).get(member)
+            if not isinstance(found, kind) or not found:
                 raise Unanswered("the answer is not of this service")
+            if query is not None and "after" in query and not _is_page(found, query["after"]):
+                raise Unanswered("the cursor does not move, or the answer is not of this service")
             return answer, value
         except Unanswered as error:
             # A connection that was never made has sent nothing.
@@ -781,7 +789,10 @@ def _hash(content: bytes | Path) -> tuple[str, int]:
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest(), len(content)
     digest, size = hashlib.sha256(), 0
-    with content.open("rb") as file:
+    # A pipe would be waited for without end, already by opening it.
+    with open(os.open(content, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("content must be bytes or a regular file")
         while block := file.read(1 << 20):
             digest.update(block)
             size += len(block)
@@ -793,6 +804,30 @@ def _checked(declaration: Mapping[str, Any]) -> Mapping[str, Any]:
     if unknown := sorted(set(declaration) - _DECLARATION):
         raise ValueError(f"declaration: there is no member {unknown[0]}")
     return declaration
+
+
+def _list(value: Any, other: Sequence[Any] = ()) -> Sequence[Any]:
+    """The value, where it is a list."""
+    return value if isinstance(value, list) else other
+
+
+def _judged(result: Any) -> bool:
+    """Whether this is the result of a declaration in a batch."""
+    return isinstance(result, dict) and isinstance(result.get("status"), int) and any(isinstance(result.get(name), dict) for name in ("data", "error"))
+
+
+def _is_page(data: Mapping[str, Any], after: int | str | None) -> bool:
+    """Whether this is a page that follows a cursor: a list of objects, and a cursor that moves."""
+    more, cursor = data.get("hasMore"), data.get("nextCursor")
+    lists = [value for value in data.values() if isinstance(value, list) and all(isinstance(item, dict) for item in value)]
+    if not isinstance(more, bool) or not lists:
+        return False
+    if isinstance(after, int):  # the feed: a cursor that stands would hand out the same events for ever
+        events = data.get("events")
+        if not isinstance(events, list) or not all(isinstance(event, dict) for event in events) or not isinstance(cursor, int):
+            return False
+        return cursor > after if more or events else cursor >= after
+    return not more or isinstance(cursor, str) and cursor not in ("", after)
 
 
 async def _pages(ask: Callable[[str | None], Awaitable[dict[str, Any]]], after: str | None = None) -> AsyncGenerator[dict[str, Any], None]:

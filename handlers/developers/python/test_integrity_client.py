@@ -525,7 +525,7 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
 
         async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
             headers = [f"Integrity-Sequence: {next(sequences)}"] if request.startswith(b"POST") else []
-            await saying("200 OK", b'{"data": {}}', *headers)(request, writer)
+            await saying("200 OK", b'{"data": {"a": 1}}', *headers)(request, writer)
 
         async with listening(answer) as (url, wire), client(url) as c:
 

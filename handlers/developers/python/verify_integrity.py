@@ -43,13 +43,15 @@ import hashlib
 import importlib
 import io
 import json
+import os
 import re
+import stat
 import string
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, BinaryIO, Final, NoReturn
 
 try:
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -1706,11 +1708,20 @@ def _compare(f: Findings, payload: Mapping[str, Any], document: bytes | Path | N
         f.notes.append(f"The document has {size} bytes where {signer} {payload['sizeBytes']}.")
 
 
+def _open(path: str | Path) -> BinaryIO:
+    """A regular file: a pipe would be waited for without end, already by opening it."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CannotCheck(f"{path}: must be a regular file, no directory, pipe or device")
+    return os.fdopen(descriptor, "rb")
+
+
 def _hash_document(document: bytes | Path) -> tuple[str, int]:
     if isinstance(document, bytes):
         return hashlib.sha256(document).hexdigest(), len(document)
     digest, size = hashlib.sha256(), 0
-    with document.open("rb") as file:
+    with _open(document) as file:
         while block := file.read(1 << 20):
             digest.update(block)
             size += len(block)
@@ -1826,8 +1837,26 @@ def _describe(f: Findings) -> list[tuple[str, str]]:
 
 
 def _read(path: str, most: int) -> bytes:
-    with open(path, "rb") as file:
+    with _open(path) as file:
         return file.read(most + 1)  # one more, so that a longer one is refused as such
+
+
+def _visible(text: str) -> str:
+    """Text in which a terminal obeys nothing: receipts hold words of others. JSON stays the same JSON."""
+    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _write(text: str) -> bool:
+    """Whether standard output has taken the text."""
+    try:
+        sys.stdout.write(_visible(text))
+        sys.stdout.flush()
+        return True
+    except (AttributeError, OSError) as error:  # AttributeError: it is closed
+        print(f"verify_integrity: the result could not be written: {error}", file=sys.stderr)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would try again at its end
+        return False
 
 
 def _count(text: str) -> int:
@@ -1867,19 +1896,15 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
             accept_stamped_before_revocation=args.accept_stamped_before_revocation, now=now,
         )
     except (CannotCheck, OSError, ValueError) as error:  # ValueError: a name that no file can have
-        print(f"verify_integrity: {error}", file=sys.stderr)
+        print(_visible(f"verify_integrity: {error}"), file=sys.stderr)
         return 2
     sentences = limits(args.language, f.certificate is not None)
     if args.json:
-        print(json.dumps({**f.as_json(), "limits": sentences}, ensure_ascii=False, indent=2))
+        lines = [json.dumps({**f.as_json(), "limits": sentences}, ensure_ascii=False, indent=2)]
     else:
-        for name, text in _describe(f):
-            print(f"{name:<13} {text}")
         titles = _TITLES if f.certificate is None else _CERTIFICATE_TITLES
-        print(f"\n{titles[args.language]}:")
-        for sentence in sentences:
-            print(f"- {sentence}")
-    return f.exit_code
+        lines = [f"{name:<13} {text}" for name, text in _describe(f)] + [f"\n{titles[args.language]}:"] + [f"- {sentence}" for sentence in sentences]
+    return f.exit_code if _write("\n".join(lines) + "\n") else 2
 
 
 if __name__ == "__main__":

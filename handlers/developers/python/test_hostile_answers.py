@@ -1,0 +1,57 @@
+"""What the client makes of answers that are not the service's: its own error, in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import unittest
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from integrity_client import IntegrityClient, IntegrityError
+
+_MOST_PAGES = 20
+
+
+async def _walk(pages: AsyncGenerator[dict[str, Any], None]) -> None:
+    n = 0
+    async for _ in pages:
+        n += 1
+        if n == _MOST_PAGES:
+            raise AssertionError("it walks on and on")
+
+
+_OPERATIONS: dict[str, Callable[[IntegrityClient], Awaitable[Any]]] = {
+    "read": lambda client: client.usage(),
+    "write": lambda client: client.register({"version": 1}),
+    "list": lambda client: _walk(client.companies()),
+    "changes": lambda client: _walk(client.changes("c")),
+    "signed": lambda client: client.evidence("a"),
+}
+
+
+class HostileAnswers(unittest.IsolatedAsyncioTestCase):
+    async def test_every_answer_is_the_clients_own_error(self) -> None:
+        peers = json.loads(Path(os.environ["PEERS"]).read_bytes())["peers"]
+        failures: list[str] = []
+
+        async def ask(peer: dict[str, Any]) -> None:
+            async with IntegrityClient(peer["origin"], "ik_secret", timeout=2) as client:
+                for operation in peer["fails"]:
+                    try:
+                        result = await _OPERATIONS[operation](client)
+                        failures.append(f"{peer['name']}, {operation}: {result!r}")
+                    except IntegrityError:
+                        pass
+                    except Exception as error:
+                        failures.append(f"{peer['name']}, {operation}: {error!r}")
+
+        await asyncio.wait_for(asyncio.gather(*map(ask, peers)), 240)
+        self.assertEqual(failures, [])
+        self.assertGreater(len(peers), 100)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,145 @@
+package handlers_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/outbound/peertest"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/developers"
+	"integrityledger/handlers/wire"
+)
+
+// hostilePeer answers everything with one row of the table, or in one shape.
+type hostilePeer struct {
+	Name   string   `json:"name"`
+	Origin string   `json:"origin"`
+	Fails  []string `json:"fails"` // the operations that must fail
+}
+
+// hostilePeers serve testdata/hostile-answers.json, and whatever holds a client beyond its timeout.
+func hostilePeers(t *testing.T) (peers []hostilePeer) {
+	t.Helper()
+	text, err := os.ReadFile(clientTests + "/hostile-answers.json")
+	check(t, err)
+	var table struct {
+		Answers []struct {
+			Name, Body, Base64 string
+			Status             int
+			Headers            map[string]string
+			Fails              []string
+		}
+	}
+	check(t, json.Unmarshal(text, &table))
+	all := []string{"read", "write", "list", "changes", "signed"}
+	for _, row := range table.Answers {
+		body := []byte(row.Body)
+		if row.Base64 != "" {
+			body, err = base64.StdEncoding.DecodeString(row.Base64)
+			check(t, err)
+		}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			for name, value := range row.Headers {
+				w.Header().Set(name, value)
+			}
+			w.WriteHeader(row.Status)
+			_, _ = w.Write(body) // some statuses have no body
+		}))
+		t.Cleanup(server.Close)
+		if row.Fails == nil {
+			row.Fails = all
+		}
+		peers = append(peers, hostilePeer{row.Name, server.URL, row.Fails})
+	}
+	for name, shape := range peertest.Shapes() {
+		peers = append(peers, hostilePeer{name, peertest.Serve(t, shape), all})
+	}
+	return peers
+}
+
+// Every client makes its own error of every answer that is not the service's, within its timeout.
+func TestHostileAnswers(t *testing.T) {
+	t.Parallel()
+	peers := hostilePeers(t)
+	file := filepath.Join(t.TempDir(), "peers.json")
+	text, err := json.Marshal(map[string]any{"peers": peers})
+	check(t, err)
+	check(t, os.WriteFile(file, text, 0o600))
+
+	t.Run("Go", func(t *testing.T) {
+		key, _ := domain.NewAPIKey(domain.NewKeyID(time.Now(), 0))
+		var all sync.WaitGroup
+		for _, peer := range peers {
+			c, err := client.New(client.Config{BaseURL: peer.Origin, APIKey: key, Timeout: 2 * time.Second})
+			check(t, err)
+			t.Cleanup(c.Close)
+			all.Go(func() {
+				for _, operation := range peer.Fails {
+					if err := hostileOperation(t.Context(), c, operation); err == nil {
+						t.Errorf("%s, %s: no error", peer.Name, operation)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+	t.Run("JavaScript", func(t *testing.T) {
+		list, err := developers.Downloads()
+		check(t, err)
+		var archive string
+		for _, download := range list {
+			if download.Kind == "npm" {
+				archive = filepath.Join(t.TempDir(), download.Name)
+				check(t, os.WriteFile(archive, download.Body, 0o600))
+			}
+		}
+		setup, err := json.Marshal(body{"peers": file})
+		check(t, err)
+		runTests(t, installedClient(t, archive), clientTests+"/hostile.test.js", string(setup))
+	})
+	t.Run("Python", func(t *testing.T) {
+		servedPython(t).unittest(t, []string{"PEERS=" + file}, "test_hostile_answers")
+	})
+}
+
+// hostileOperation is what each client does by that name.
+func hostileOperation(ctx context.Context, c *client.Client, name string) (err error) {
+	switch name {
+	case "read":
+		_, err = c.Usage(ctx)
+	case "write":
+		_, err = c.Register(ctx, wire.Declaration{})
+	case "list":
+		after, page := "", wire.Companies{}
+		for range 20 {
+			if page, err = c.Companies(ctx, client.CompaniesQuery{}, after); err != nil || !page.HasMore {
+				return err
+			}
+			after = *page.NextCursor
+		}
+	case "changes":
+		pages := 0
+		return client.Follower{Client: c, Company: "c", Take: func(client.Page) error {
+			if pages++; pages == 20 {
+				panic("it walks on and on")
+			}
+			return nil
+		}}.Run(ctx)
+	case "signed":
+		_, err = c.Evidence(ctx, strings.Repeat("a", 26))
+	}
+	return err
+}
