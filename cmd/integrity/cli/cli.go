@@ -2,6 +2,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -109,6 +110,45 @@ func Require(c *cobra.Command, names ...string) {
 	}
 }
 
+// screen is an output in which a terminal obeys nothing: names and answers of others reach it. Control characters and
+// those that turn the direction of a text are escaped as JSON escapes them, so JSON stays the same JSON. Every command
+// writes whole characters at once.
+type screen struct{ io.Writer }
+
+func (s screen) Write(text []byte) (int, error) {
+	shown := text
+	if bytes.ContainsFunc(text, commands) {
+		var b bytes.Buffer
+		for _, r := range string(text) {
+			if commands(r) {
+				fmt.Fprintf(&b, `\u%04x`, r)
+			} else {
+				b.WriteRune(r)
+			}
+		}
+		shown = b.Bytes()
+	}
+	if _, err := s.Writer.Write(shown); err != nil {
+		return 0, fmt.Errorf("standard output: %w", err)
+	}
+	return len(text), nil
+}
+
+// commands reports whether a terminal may obey a character instead of showing it.
+func commands(r rune) bool {
+	return unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r)
+}
+
+// WriteRaw writes bytes that must stay as they are, where no terminal obeys them.
+func (a *App) WriteRaw(text []byte) error {
+	w := a.Out
+	if s, ok := w.(screen); ok && !IsTerminal(w) {
+		w = s.Writer
+	}
+	_, err := w.Write(text)
+	return err
+}
+
 // Print writes v as indented JSON where asked for, else the text.
 func (a *App) Print(asJSON bool, v any, text string) error {
 	if asJSON {
@@ -151,6 +191,9 @@ func harmless(message string) string {
 }
 
 func IsTerminal(w io.Writer) bool {
+	if s, ok := w.(screen); ok {
+		w = s.Writer
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
@@ -172,6 +215,9 @@ func (a *App) Person() string {
 
 // Run executes a command line of root and returns the exit code. What went wrong stands on Errs.
 func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
+	if _, ok := a.Out.(screen); !ok {
+		a.Out = screen{a.Out}
+	}
 	root.SetArgs(args)
 	root.SetOut(a.Out)
 	root.SetErr(a.Errs)

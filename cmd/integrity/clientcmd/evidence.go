@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,7 +19,7 @@ func (a *app) evidenceCommand() *cobra.Command {
 	if err := c.Flags().MarkHidden("json"); err != nil { // the evidence is JSON with or without it
 		panic(err)
 	}
-	output := c.Flags().StringP("output", "o", "", "file to write (default: standard output)")
+	output := c.Flags().StringP("output", "o", "", "file to write (default, and -: standard output)")
 	at := c.Flags().String("at", "", "state as of this time (RFC 3339, at least a minute ago) or sequence")
 	timestamps := c.Flags().Bool("timestamps", false, "with the tokens of timestamp authorities that show before which time the record existed")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -39,11 +38,10 @@ func (a *app) evidenceCommand() *cobra.Command {
 		if err != nil {
 			return Refusal(err)
 		}
-		if *output != "" {
+		if *output != "" && *output != "-" {
 			return keyfiles.Replace(*output, body, 0o600)
 		}
-		_, err = a.Out.Write(body)
-		return err
+		return a.WriteRaw(body)
 	}
 	return c
 }
@@ -118,7 +116,7 @@ func (a *app) verifyCommand() *cobra.Command {
 
 // readReceipt reads at most one byte more than a receipt may have, so that a longer one is refused as such.
 func readReceipt(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := keyfiles.OpenRegular(path)
 	if err != nil {
 		return nil, fmt.Errorf("receipt: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
 )
 
 // progressFrom is the size from which hashing takes long enough to show.
@@ -31,7 +32,7 @@ type hashed struct {
 
 // hashFile streams a file. One that changes meanwhile is refused: only final bytes can be declared or compared.
 func (a *app) hashFile(path string) (hashed, error) {
-	f, err := os.Open(path)
+	f, err := keyfiles.OpenRegular(path)
 	if err != nil {
 		return hashed{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
 )
@@ -41,9 +42,12 @@ func (s manifestSummary) text() string {
 
 func (a *app) manifestCreateCommand() *cobra.Command {
 	c := manual().Command("manifest create")
-	output := c.Flags().StringP("output", "o", "", "file to write the manifest to; then its hash is printed")
+	output := c.Flags().StringP("output", "o", "", "file to write the manifest to, - for standard output; then the hash of a file is printed")
 	asJSON := c.Flags().Bool("json", false, "print JSON (with -o)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
+		if *output == "-" {
+			*output = ""
+		}
 		if *asJSON && *output == "" {
 			return errors.New("--json: the manifest is JSON already; give -o FILE to print its hash as JSON")
 		}
@@ -65,8 +69,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 			if cli.IsTerminal(a.Out) {
 				text = append(text, '\n')
 			}
-			_, err = a.Out.Write(text)
-			return err
+			return a.WriteRaw(text)
 		}
 		if err := os.WriteFile(*output, text, 0o644); err != nil { //nolint:gosec // it is there to be given away
 			return err
@@ -114,7 +117,7 @@ func (a *app) manifestVerifyCommand() *cobra.Command {
 func readManifest(stdin io.Reader, path string) (domain.Manifest, error) {
 	r := stdin
 	if path != "-" {
-		f, err := os.Open(path)
+		f, err := keyfiles.OpenRegular(path)
 		if err != nil {
 			return domain.Manifest{}, err
 		}

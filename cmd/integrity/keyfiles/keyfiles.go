@@ -4,6 +4,7 @@ package keyfiles
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -91,7 +92,12 @@ func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, 
 }
 
 func ReadTrusted(path string) (*evidence.TrustedKeys, error) {
-	text, err := os.ReadFile(path)
+	f, err := OpenRegular(path)
+	if err != nil {
+		return nil, fmt.Errorf("trusted keys: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
 	if err != nil {
 		return nil, fmt.Errorf("trusted keys: %w", err)
 	}

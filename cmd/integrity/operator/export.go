@@ -37,6 +37,9 @@ func (a *app) exportCommand() *cobra.Command {
 	withoutTexts := v.Flags().Bool("without-texts", false, "leave erasable texts out")
 	cli.Require(v.Command, "out")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		if *out == "-" {
+			return errors.New("--out must be a directory: a bundle is no single file for standard output")
+		}
 		// They are read before the ledger is opened: opening creates a ledger that is missing.
 		if _, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -99,7 +98,7 @@ const mostCertificateFile = 1 << 20
 
 // readCertificates reads the certificates of a file, in PEM or one in DER.
 func readCertificates(path string) (certificates [][]byte, err error) {
-	f, err := os.Open(path)
+	f, err := keyfiles.OpenRegular(path)
 	if err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}

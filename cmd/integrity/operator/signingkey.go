@@ -94,7 +94,7 @@ func (a *app) keysListCommand() *cobra.Command {
 				return err
 			}
 		}
-		_, err = a.Out.Write(text)
+		err = a.WriteRaw(text)
 		return err
 	})
 }
