@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
@@ -74,9 +75,11 @@ func (s3Opener) OpenBucketURL(ctx context.Context, u *url.URL) (*blob.Bucket, er
 	if !bucket.As(&client) {
 		return nil, errors.New("the driver of s3:// has no client of S3")
 	}
-	bounded := outbound.New(outbound.Config{
-		Timeout: exchangeTimeout, Answer: 16 << 20, Idle: maxWriting, Proxy: true, Plain: true,
-	})
+	c := outbound.Config{Timeout: exchangeTimeout, Answer: 16 << 20, Idle: maxWriting, Proxy: true, Plain: true}
+	if own, ok := client.Options().HTTPClient.(*awshttp.BuildableClient); ok {
+		c.TLS = own.GetTransport().TLSClientConfig // with the authorities that AWS_CA_BUNDLE names
+	}
+	bounded := outbound.New(c)
 	client = s3.New(client.Options(), func(o *s3.Options) { o.HTTPClient = bounded })
 	return s3blob.OpenBucket(ctx, client, u.Host, &opener.Options)
 }
