@@ -22,7 +22,6 @@ func Switching(conn io.Writer) { write(conn, switching) }
 const (
 	switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
 	chunked   = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
-	refused   = "HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
 )
 
 // Shapes are all ways in which a peer here gives no answer. None of them ends by itself.
