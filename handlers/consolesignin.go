@@ -307,14 +307,18 @@ type LinkMailer struct {
 	Now     func() time.Time
 	Log     *slog.Logger
 
-	queue   chan linkRequest
-	places  *fairSemaphore // requests that wait, by network
-	signUps *fairSemaphore // links that were asked for to sign up in the last hour, by network
-	one     *sync.Mutex    // mails a link
+	queue  chan linkRequest
+	places *fairSemaphore // requests to sign in that wait, by network
+	// newcomers are the places of requests to sign up. These may wait for hours, so they must not take the places of
+	// members who sign in.
+	newcomers *fairSemaphore
+	signUps   *fairSemaphore // links that were asked for to sign up in the last hour, by network
+	one       *sync.Mutex    // mails a link
 }
 
 const (
-	// maxLinkRequests is how many requests for a link may wait, and linkRequestsShare how many of one network.
+	// maxLinkRequests is how many requests to sign in may wait, and how many to sign up; linkRequestsShare is how many
+	// of one network.
 	maxLinkRequests   = 256
 	linkRequestsShare = 64
 	// linkTimeout is how long one mail may take.
@@ -324,15 +328,24 @@ const (
 
 // NewLinkMailer makes a mailer that Run starts.
 func NewLinkMailer(m LinkMailer) *LinkMailer {
-	m.queue = make(chan linkRequest, maxLinkRequests)
-	m.places, m.signUps = newFairSemaphore(maxLinkRequests, linkRequestsShare, 0), newSignUps()
-	m.places.yields, m.one = true, &sync.Mutex{}
+	m.queue = make(chan linkRequest, 2*maxLinkRequests)
+	m.places, m.newcomers, m.signUps, m.one = newLinkPlaces(), newLinkPlaces(), newSignUps(), &sync.Mutex{}
 	return &m
+}
+
+func newLinkPlaces() *fairSemaphore {
+	s := newFairSemaphore(maxLinkRequests, linkRequestsShare, 0)
+	s.yields = true
+	return s
 }
 
 // ask takes a request, or refuses it: what is taken is mailed, if there is anybody to mail it to.
 func (m *LinkMailer) ask(request linkRequest) error {
-	done, err := m.places.acquire(context.Background(), request.network, 1)
+	places := m.places
+	if request.turn != nil {
+		places = m.newcomers
+	}
+	done, err := places.acquire(context.Background(), request.network, 1)
 	if err != nil {
 		return domain.Unavailable("Too many links are being mailed at the moment; ask again in a minute.")
 	}
