@@ -165,12 +165,13 @@ func (c *Canary) Settled() bool {
 func (c *Canary) rehearse(ctx context.Context, shard domain.Shard) {
 	err := c.ledger.rehearse(ctx, shard)
 	_, clocks := errors.AsType[*ClockError](err)
+	_, lost := errors.AsType[*LostError](err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := &c.shards[shard]
 	s.last = c.ledger.Clock.Monotonic()
 	switch {
-	case ctx.Err() != nil, clocks: // Clocks that disagree are the Probe's to tell. The shard stays due.
+	case ctx.Err() != nil, clocks, lost: // Clocks that disagree are the Probe's to tell, a loss is the Guard's. The shard stays due.
 		return
 	case err != nil && s.failed == nil:
 		c.ledger.Log.Error("the shard takes no groups", "shard", shard, "error", cluster.Loggable(err))

@@ -259,8 +259,11 @@ func (c *Clock) ask(q *pgx.QueuedQuery, to *time.Time, more ...any) {
 const fresh = time.Second
 
 // Agreed is the time, once the clocks agree: every group compares them, and where none did lately, this asks. A
-// *ClockError says that they disagree.
+// *ClockError says that they disagree, a *LostError that nothing may be signed.
 func (l *Ledger) Agreed(ctx context.Context) (time.Time, error) {
+	if err := l.Guard.Err(); err != nil {
+		return time.Time{}, err
+	}
 	c := l.Clock
 	if c.stale() {
 		select {

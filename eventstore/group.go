@@ -29,6 +29,7 @@ type group struct {
 	last     time.Time // of the shard's last event
 	now      time.Time // decision time of the whole group
 	clock    reading   // that the clocks agreed with after the first round trip
+	guarded  *comparison
 	events   []domain.Event
 	warnings int64  // that the server had sent on the connection before
 	after    Commit // what its commit leaves to be done
@@ -77,6 +78,7 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 	}
 	clocks, disagree := errors.AsType[*ClockError](err)
 	old, outdated := errors.AsType[*OutdatedError](err)
+	lost, _ := errors.AsType[*LostError](err)
 	switch {
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
@@ -96,6 +98,9 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 		report.Outcome = GroupUnknown
 		log.Error("group", "error", cluster.Loggable(err))
 		answerAll(items, g, errUnknownOutcome)
+	case lost != nil: // the guard has logged it
+		report.Outcome = GroupLost
+		answerAll(items, g, lost.Refusal())
 	case disagree:
 		report.Outcome = GroupClocks
 		l.Clock.refuse(clocks.Cause)
@@ -205,7 +210,7 @@ func (l *Ledger) attempt(ctx context.Context, held *connection, items []item) (*
 	g := newGroup(held, items, l.Plans)
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
 	defer cancelLoading()
-	err := l.Gate.Err() // then nothing is asked
+	err := cmp.Or(l.Gate.Err(), l.Guard.Err()) // then nothing is asked
 	if err == nil {
 		err = l.load(loading, conn, g)
 	}
@@ -217,8 +222,10 @@ func (l *Ledger) attempt(ctx context.Context, held *connection, items []item) (*
 	}
 	if err != nil {
 		rollBack(ctx, conn)
+		return g, err
 	}
-	return g, err
+	l.Guard.acknowledged(g)
+	return g, nil
 }
 
 // rollBack leaves a connection outside of a transaction, or closed.
@@ -336,6 +343,7 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 		g.state.Follow(head.Rules...)
 		return l.Gate.pass(l.Gate.admit(head.Minimum, head.Rules))
 	})
+	g.guarded = l.Guard.begin(b, conn, g.shard)
 	var database time.Time
 	l.Clock.queueAwaited(b, &database, &g.after)
 	more()
@@ -347,6 +355,9 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 	g.clock = l.Clock.read()
 	if g.position == 0 {
 		g.last = time.Time{} // the head of an empty log has the time of its making, which binds nothing
+	}
+	if err := l.Guard.compare(g); err != nil {
+		return err
 	}
 	return l.Clock.compare(sent, g.clock, database, g.last)
 }
@@ -486,6 +497,9 @@ func retryable(err error) bool {
 		return false
 	}
 	if _, outdated := errors.AsType[*OutdatedError](err); outdated {
+		return false
+	}
+	if _, lost := errors.AsType[*LostError](err); lost {
 		return false
 	}
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)

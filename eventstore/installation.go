@@ -3,7 +3,9 @@ package eventstore
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -25,6 +27,12 @@ type Installation struct {
 	Minimum   domain.Release // the lowest program version that may serve; 0: every one
 	Rules     []domain.Rule  // that are on
 	FeedEpoch int64          // Epoch, or a later one that a rebuild of the feed has given
+}
+
+// ID tells ledgers apart. It tells nothing of the secret.
+func (in Installation) ID() string {
+	sum := sha256.Sum256(append([]byte("integrity ledger id\n"), in.Secret...))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Settings are what a new ledger is created with. Issuer is fixed then; a larger number of shards later adds empty

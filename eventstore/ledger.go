@@ -45,6 +45,10 @@ type Config struct {
 	// answers to the batch.
 	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool)
 
+	// Guard stops the ledger where its database has lost what was committed. Nil: one of its own, which nothing but groups
+	// tells of a loss.
+	Guard *Guard
+
 	// Committed is called for each group with new events, after its commit. It must not wait. It may be nil.
 	Committed func(Commit)
 
@@ -90,6 +94,9 @@ func Open(c Config) (*Ledger, error) {
 	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 512), cmp.Or(c.QueueCapacity, 8192)
 	if c.Gate == nil {
 		c.Gate = NewGate(ThisProgram(), func(e *OutdatedError) { c.Log.Error("nothing is committed any more", "error", e) })
+	}
+	if c.Guard == nil {
+		c.Guard = NewGuard(0, c.Log)
 	}
 	l := &Ledger{Config: c, shards: map[domain.Shard]*queue{}}
 	l.running, l.stop = context.WithCancel(context.Background())
@@ -255,11 +262,12 @@ const (
 	GroupSplit     GroupOutcome = "split"    // one of its commands is poison
 	GroupPoisoned  GroupOutcome = "poisoned" // its only command is poison: PostgreSQL refused the command's data
 	GroupClocks    GroupOutcome = "clocks"   // refused because clocks disagree; nothing was committed
+	GroupLost      GroupOutcome = "lost"     // refused because the database lacks earlier commits; nothing was committed
 )
 
 // GroupOutcomes lists all outcomes.
 func GroupOutcomes() []GroupOutcome {
-	return []GroupOutcome{GroupCommitted, GroupFailed, GroupUnknown, GroupSplit, GroupPoisoned, GroupClocks}
+	return []GroupOutcome{GroupCommitted, GroupFailed, GroupUnknown, GroupSplit, GroupPoisoned, GroupClocks, GroupLost}
 }
 
 // GroupReport is what became of a group. Nothing in it may be changed.
@@ -319,7 +327,7 @@ func endSpan(span trace.Span, r GroupReport) {
 	}
 	span.SetAttributes(attribute.String("integrity.outcome", string(r.Outcome)),
 		attribute.Int("integrity.refused", len(r.Refused)), attribute.Int("integrity.events", len(r.Events)))
-	if r.Outcome == GroupFailed || r.Outcome == GroupClocks || r.Outcome == GroupUnknown || r.Outcome == GroupPoisoned {
+	if r.Outcome == GroupFailed || r.Outcome == GroupClocks || r.Outcome == GroupUnknown || r.Outcome == GroupPoisoned || r.Outcome == GroupLost {
 		span.SetStatus(codes.Error, string(r.Outcome))
 	}
 	span.End()

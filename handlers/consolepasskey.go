@@ -95,7 +95,7 @@ type challenge struct {
 // challengeOptions answers the options that the page's script gives to the browser. Anybody may ask for them, so nothing
 // is stored: the cookie carries the challenge, signed. A row is written when it is used, by whoever has a passkey.
 func (s *server) challengeOptions(options any, data *webauthn.SessionData) (response, error) {
-	kept, err := json.Marshal(challenge{Epoch: s.Installation.Epoch, Until: s.Now().Add(challengeLifetime), SessionData: *data})
+	kept, err := json.Marshal(challenge{Epoch: s.epoch(), Until: s.Now().Add(challengeLifetime), SessionData: *data})
 	if err != nil {
 		return response{}, err
 	}
@@ -109,7 +109,7 @@ const challengeLabel = "passkey-challenge"
 // challengeOf reads the challenge of the request's cookie.
 func (s *server) challengeOf(r *http.Request) (c challenge, err error) {
 	kept, ok := domain.SignedText(s.Installation.Secret, challengeLabel, s.cookieValue(r, challengeCookie))
-	if !ok || json.Unmarshal(kept, &c) != nil || c.Epoch != s.Installation.Epoch || !s.Now().Before(c.Until) {
+	if !ok || json.Unmarshal(kept, &c) != nil || c.Epoch != s.epoch() || !s.Now().Before(c.Until) {
 		return c, errPasskeyRefused
 	}
 	return c, nil

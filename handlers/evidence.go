@@ -110,11 +110,15 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 	return receipt, nil
 }
 
-// observationTime is what a signed observation is dated with: nothing is signed while the clocks disagree.
+// observationTime is what a signed observation is dated with: nothing is signed while the clocks disagree, or while the
+// database lacks what was committed.
 func (s *server) observationTime(ctx context.Context) (time.Time, error) {
 	now, err := s.Ledger.Agreed(ctx)
 	if clocks, ok := errors.AsType[*eventstore.ClockError](err); ok {
 		return now, clocks.Refusal()
+	}
+	if lost, ok := errors.AsType[*eventstore.LostError](err); ok {
+		return now, lost.Refusal()
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", domain.Unavailable("The database cannot be reached; send the request again."), err)

@@ -19,6 +19,14 @@ const (
 	feedLimit    = 100
 )
 
+// epoch is the ledger's: a restore may have raised it since the process started.
+func (s *server) epoch() int64 {
+	if s.Ledger == nil {
+		return s.Installation.Epoch
+	}
+	return max(s.Installation.Epoch, s.Ledger.Guard.Epoch())
+}
+
 // changes answers a page of the change feed; where it is empty, the caller may wait for the next event.
 func (s *server) changes(r *http.Request) (any, error) {
 	q := newQuery(r)

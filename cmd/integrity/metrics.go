@@ -59,7 +59,7 @@ func serveMetrics(ctx context.Context, cfg config.Config, log *slog.Logger, hand
 func (s *service) watched() ops.Service {
 	w := ops.Service{
 		Ledger: s.ledger, Canary: s.canary, Shards: s.installed.Shards, Waiting: s.notifier.Waiting, Trusted: s.trusted,
-		Expires: s.certificateEnd, Database: s.watch,
+		Expires: s.certificateEnd, Lost: s.guard.Lost, Database: s.watch,
 		Pools:    map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake, "watch": s.watch},
 		Nodes:    s.nodes,
 		Failures: map[string]func() int64{}, Replica: s.store.Replica, Now: s.Now, Log: s.log,

@@ -90,6 +90,7 @@ type service struct {
 	shown     atomic.Pointer[tls.Certificate]
 	ledger    *eventstore.Ledger
 	clock     *eventstore.Clock
+	guard     *eventstore.Guard // stops ledger and log where the database has lost commits
 	primary   *cluster.Primary
 	probe     *eventstore.Probe
 	canary    *eventstore.Canary
@@ -405,6 +406,7 @@ func (s *service) conditions() []condition {
 	return []condition{
 		{"process", s.staying},
 		{"version", s.admitted},
+		{"history", s.complete},
 		{"database", s.probe.Ready},
 		{"shards", s.canary.Ready},
 	}
@@ -432,6 +434,14 @@ func (s *service) staying(context.Context) error {
 func (s *service) admitted(context.Context) error {
 	if err := s.gate.Err(); err != nil {
 		return fmt.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: "+err.Error()+"."), err)
+	}
+	return nil
+}
+
+// complete is not remembered either.
+func (s *service) complete(context.Context) error {
+	if lost, ok := errors.AsType[*eventstore.LostError](s.guard.Err()); ok {
+		return lost.Refusal()
 	}
 	return nil
 }

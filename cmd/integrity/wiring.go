@@ -138,6 +138,7 @@ func (s *service) openPools(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	s.guard = eventstore.NewGuard(s.installed.Epoch, s.log)
 	s.nodes = map[string]*cluster.Nodes{}
 	if err := s.await(ctx, func() (err error) {
 		s.holders, err = s.primary.Holders(ctx)
@@ -253,7 +254,7 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Gate: s.gate, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Gate: s.gate, Guard: s.guard, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err
@@ -364,11 +365,38 @@ func (s *service) openTree(ctx context.Context) error {
 		return err
 	}
 	s.tree.reader = &transparency.Reader{Pool: s.tree.read, Fresh: freshTree, Trusted: func() *evidence.TrustedKeys { return s.keys.Load().Trusted }}
+	known, keep, err := s.signedHead(ctx)
+	if err != nil {
+		return err
+	}
 	s.tree.keeper, err = transparency.New(transparency.Config{
 		Pool: s.tree.write, Nodes: s.onNodes("log", ledger.LogConns/2, (*cluster.Primary).ConsumerPool), Shards: s.installed.Shards,
-		Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log,
+		Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log, Guard: s.guard, Known: known, Keep: keep,
 		Authorities: s.tree.authorities, Stamp: s.cfg.TimestampInterval,
 		Pinned: func(name string) (evidence.Authority, bool) { return s.keys.Load().Trusted.Authority(name) },
 	})
 	return err
+}
+
+// signedHead reads the largest head of the log that this machine keeps outside the database, compares the database with it
+// before anything is committed, and says how later ones are kept. A directory that cannot be written is no reason not to
+// start: the process itself still notices what is lost while it runs.
+func (s *service) signedHead(ctx context.Context) (known transparency.Head, keep func(transparency.Head) error, err error) {
+	file := keyfiles.NewSignedHead(s.cfg.DataDir, s.installed)
+	if known, err = file.Read(s.keys.Load().Trusted, s.installed.Epoch); err != nil {
+		return known, nil, err
+	}
+	missing, err := known.Lacks(ctx, s.tree.read)
+	switch {
+	case err != nil: // the keeper asks again before it signs
+		s.log.Warn("the database cannot be compared with the signed head of the log yet", "file", file.Path(), "error", err)
+	case missing != "":
+		s.guard.Missing(eventstore.BySignedHead, missing+" (known from "+file.Path()+")")
+	}
+	if err := file.Writable(); err != nil {
+		s.log.Warn("the signed heads of the log are not kept outside the database, so a start after lost commits does not notice them: "+
+			"let "+config.Prefix+"DATA_DIR name a directory that stays and that this process may write", "directory", s.cfg.DataDir, "error", err)
+		return known, nil, nil
+	}
+	return known, file.Keep, nil
 }

@@ -50,6 +50,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 		case <-working.Done():
 		}
 	})
+	workers.Go(func() { s.guard.Run(working, s.store.Pool, s.installed.Shards) })
 	s.canary.First(ctx)
 	workers.Go(func() { s.canary.Run(working) })
 	workers.Go(func() { mailer.Run(working) })

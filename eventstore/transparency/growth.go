@@ -77,8 +77,6 @@ const (
 	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
 	// askTree asks for the same without a lock.
 	askTree = `SELECT positions IS DISTINCT FROM $1::bigint[] FROM transparency_tree WHERE id = 1`
-	// readHeads is asked about all shards. It names them, so that there is a key to look up.
-	readHeads = `SELECT shard, position FROM shard_heads WHERE shard >= 0 AND position > 0`
 	// growTree moves the row, writes tiles and runs. It is one statement, so that a transaction which ends too early
 	// has all of it or nothing. A tile only grows: one that would lose what it held is not written. The first run makes
 	// the last one longer where it goes on there.
@@ -218,11 +216,7 @@ func (g *growth) load(ctx context.Context) error {
 func (g *growth) askHeads(ctx context.Context) (heads, error) {
 	ctx, cancel := context.WithTimeout(ctx, readingHeads)
 	defer cancel()
-	type head struct {
-		Shard    int32
-		Position int64
-	}
-	found, err := eventstore.Everywhere(ctx, g.log, g.shards, pgx.RowToStructByPos[head], readHeads)
+	found, err := eventstore.ReadHeads(ctx, g.log, g.shards)
 	if err != nil && len(found) == 0 {
 		return heads{}, fmt.Errorf("read the heads: %w", err)
 	}

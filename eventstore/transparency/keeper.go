@@ -64,6 +64,14 @@ type Config struct {
 	Now         func() time.Time
 	Log         *slog.Logger // of the program
 
+	// Guard stops the keeper together with the ledger. Nil: one of its own.
+	Guard *eventstore.Guard
+	// Known is the largest head that was kept outside the database; zero: none.
+	Known Head
+	// Keep puts a head on a disk outside the database. No checkpoint is stored before it has returned, and none where it
+	// fails. Nil: nothing is kept.
+	Keep func(Head) error
+
 	Interval time.Duration // least time between two checkpoints; 0 means 1 s
 	Poll     time.Duration // between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
 	Batch    int           // most leaves of a transaction; 0 means 4,096
@@ -81,7 +89,10 @@ type Keeper struct {
 	signed   atomic.Int64  // the size of the last checkpoint that this process has signed
 	stamps   sync.Mutex    // so that all authorities together use one connection
 
-	last checkpoint // of the one goroutine that publishes
+	key   func() *Signer // Signer, while the guard stops this process too
+	last  checkpoint     // of the one goroutine that publishes
+	known Head           // the largest that is known to be signed; of that goroutine too
+	asked bool           // the witnesses, before the first signature; of that goroutine too
 }
 
 // New makes a Keeper; Run starts it.
@@ -91,7 +102,17 @@ func New(c Config) (*Keeper, error) {
 	}
 	c.Interval, c.Poll, c.Batch, c.Witness = cmp.Or(c.Interval, time.Second), cmp.Or(c.Poll, time.Second), cmp.Or(c.Batch, 4096), cmp.Or(c.Witness, 2*time.Second)
 	c.Stamp = cmp.Or(c.Stamp, time.Minute)
-	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, log: eventstore.Route(c.Pool, c.Nodes), shards: c.Shards, signer: c.Signer, batch: c.Batch, slow: map[int32]int{}}, grown: make(chan struct{}, 1)}
+	if c.Guard == nil {
+		c.Guard = eventstore.NewGuard(0, c.Log)
+	}
+	key := c.Signer
+	c.Signer = func() *Signer {
+		if c.Guard.Err() != nil {
+			return nil
+		}
+		return key()
+	}
+	k := &Keeper{Config: c, key: key, known: c.Known, growth: &growth{pool: c.Pool, log: eventstore.Route(c.Pool, c.Nodes), shards: c.Shards, signer: c.Signer, batch: c.Batch, slow: map[int32]int{}}, grown: make(chan struct{}, 1)}
 	var err error
 	k.consumer, err = consumer.New(consumer.Config{
 		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, News: k.growth.look, Log: c.Log, Poll: c.Poll,
@@ -136,6 +157,7 @@ const (
 
 // checkpoint is what was signed last; size 0: nothing.
 type checkpoint struct {
+	epoch    int64 // of the ledger, where the tree was read
 	size     int64
 	root     tlog.Hash
 	note     string
@@ -151,6 +173,9 @@ func (k *Keeper) publishing(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errLost): // it is done
+		case k.Guard.Err() != nil: // which has logged it
+			rest(ctx, k.Poll, nil)
+			continue
 		case err != nil:
 			pause := min(mostPause, k.Interval<<min(failures, 5))
 			failures++
@@ -228,7 +253,7 @@ func (k *Keeper) within(ctx context.Context, do func(pgx.Tx) error) error {
 // publish signs the tree where it has grown since the last checkpoint, or where the key of that was revoked. It signs no tree that is not on the disk, and
 // none that does not go on where the last checkpoint ended. The error may be errLost.
 func (k *Keeper) publish(ctx context.Context) (err error) {
-	signer := k.Signer()
+	signer := k.key()
 	if signer == nil {
 		return nil
 	}
@@ -238,7 +263,13 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 		return err
 	}
 	grown, err := readGrown(ctx, k.Pool)
+	if halted := errors.Is(err, ErrRestored); err == nil || halted {
+		err = cmp.Or(k.remember(ctx, signer, grown, halted), err)
+	}
 	if err != nil || !signer.due(k.last, grown) {
+		return err
+	}
+	if err := k.askFirst(ctx, grown); err != nil {
 		return err
 	}
 	next, err := k.settled(ctx, signer)
@@ -248,10 +279,14 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	return k.sign(ctx, signer, next)
 }
 
-// readGrown reads size and root of the tree; size 0: no tree has begun. The error may be ErrRestored.
+// readGrown reads size and root of the tree, and the ledger's epoch; size 0: no tree has begun. The error may be
+// ErrRestored, with size and epoch.
 func readGrown(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
-	var epoch, written int64
+	var written int64
 	var root []byte
+	if err := from.QueryRow(ctx, readEpoch).Scan(&c.epoch); err != nil {
+		return c, fmt.Errorf("read the ledger's epoch: %w", err)
+	}
 	err = from.QueryRow(ctx, readTree).Scan(&c.size, &root, &written)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, nil
@@ -259,10 +294,7 @@ func readGrown(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
 	if err != nil {
 		return c, fmt.Errorf("read the tree: %w", err)
 	}
-	if err := from.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
-		return c, fmt.Errorf("read the ledger's epoch: %w", err)
-	}
-	if written != epoch {
+	if written != c.epoch {
 		return c, ErrRestored
 	}
 	c.root = hashOf(root)
@@ -276,7 +308,7 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	next.signedAt = k.Now().UTC()
 	if err := k.within(ctx, func(tx pgx.Tx) error {
 		grown, err := readGrown(ctx, tx)
-		if err == nil && grown.size < next.size {
+		if err == nil && (grown.epoch != next.epoch || grown.size < next.size) {
 			err = fmt.Errorf("the tree has %d leaves, and had %d when it was to be signed: the database was replaced", grown.size, next.size)
 		}
 		if err == nil {
@@ -288,9 +320,16 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 		if err := maySign(ctx, tx, signer.LogKey); err != nil {
 			return err
 		}
+		if err := k.Guard.Err(); err != nil {
+			return err
+		}
 		if next.note, err = signer.sign(next.size, next.root); err != nil {
 			return err
 		}
+		if err := k.keep(next.head()); err != nil {
+			return err
+		}
+		k.known = next.head() // whatever comes of the row: the tree is on the disk
 		tag, err := tx.Exec(ctx, storeCheckpoint, next.size, next.root[:], next.note, next.signedAt, k.last.note)
 		if err != nil {
 			return fmt.Errorf("store a checkpoint: %w", err)
@@ -325,9 +364,14 @@ func (k *Keeper) settled(ctx context.Context, signer *Signer) (next checkpoint, 
 	return next, err
 }
 
-// continues requires that the stored tiles give the tree that is to be signed, and that it contains the last checkpoint.
+// continues requires that the stored tiles give the tree that is to be signed, and that it contains the last checkpoint
+// and the largest head that is known.
 func (k *Keeper) continues(ctx context.Context, from history.Querier, next checkpoint) error {
-	for _, c := range []checkpoint{k.last, next} {
+	heads := []checkpoint{k.last, next}
+	if k.known.Size != k.last.size || k.known.Root != k.last.root {
+		heads = append(heads, checkpoint{size: k.known.Size, root: k.known.Root})
+	}
+	for _, c := range heads {
 		if c.size == 0 {
 			continue
 		}

@@ -219,7 +219,11 @@ type KeyState struct {
 
 // KnownKey looks a key up.
 func KnownKey(ctx context.Context, from history.Querier, key evidence.LogKey) (KeyState, error) {
-	rows, _ := from.Query(ctx, readKey, keyName(key)) // the error comes with the rows
+	return knownKey(ctx, from, keyName(key))
+}
+
+func knownKey(ctx context.Context, from history.Querier, name string) (KeyState, error) {
+	rows, _ := from.Query(ctx, readKey, name) // the error comes with the rows
 	state, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[KeyState])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return KeyState{}, nil
@@ -234,6 +238,9 @@ func KnownKey(ctx context.Context, from history.Querier, key evidence.LogKey) (K
 type Resumption struct {
 	// Published is the newest checkpoint of this log that is known outside, as a monitor or a witness has kept it. Nil: none is.
 	Published *evidence.Checkpoint
+	// Kept is the largest signed head that this machine keeps outside the database. It counts unless its key was barred
+	// since, as the history that it is of is lost then.
+	Kept Head
 	// Fork lets the tree go on as another history.
 	Fork   bool
 	Signer *Signer           // signs a fork; nil: there is no key
@@ -272,7 +279,7 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 		return status.Leaves, true, ErrForked
 	}
 	if contained {
-		if err := r.witnessed(ctx, pool); err != nil {
+		if err := r.newest(ctx, pool); err != nil {
 			return status.Leaves, false, err
 		}
 	}
@@ -338,6 +345,20 @@ func ClaimedKeys(text, name string) (keys []evidence.LogKey) {
 		}
 	}
 	return keys
+}
+
+// newest refuses a published checkpoint after which a larger tree was signed, as far as this machine and the witnesses know.
+func (r Resumption) newest(ctx context.Context, pool *pgxpool.Pool) error {
+	if r.Kept.Size > r.Published.Size {
+		key, err := knownKey(ctx, pool, r.Kept.SignedBy())
+		if err != nil {
+			return err
+		}
+		if !key.Barred {
+			return fmt.Errorf("%w: this machine has signed a tree of %d leaves, and it has %d", ErrNotNewest, r.Kept.Size, r.Published.Size)
+		}
+	}
+	return r.witnessed(ctx, pool)
 }
 
 // witnessed refuses a published checkpoint of which a witness has seen a larger one. Each witness is asked by the last

@@ -151,7 +151,7 @@ func (k *Keeper) storeStamp(ctx context.Context, a *TimestampAuthority, stamped 
 func holds(ctx context.Context, from history.Querier, c checkpoint) error {
 	root, err := tlog.TreeHash(c.size, storedHashes(ctx, from))
 	if err == nil && root != c.root {
-		err = fmt.Errorf("the tree does not contain that of size %d as it was stored: it was damaged or replaced", c.size)
+		err = fmt.Errorf("the tree does not contain that of size %d as it was stored: %w", c.size, errLacks)
 	}
 	return err
 }

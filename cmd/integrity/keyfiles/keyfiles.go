@@ -275,19 +275,30 @@ func LockKeys(directories ...string) (unlock func(), err error) {
 		}
 	}
 	for _, directory := range slices.Compact(directories) {
-		f, err := os.OpenFile(filepath.Join(directory, keysLock), os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
-		if err == nil {
-			held = append(held, f)
-			for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
-				err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-			}
-		}
+		f, err := lockFile(filepath.Join(directory, keysLock))
 		if err != nil {
 			unlock()
 			return nil, fmt.Errorf("lock the key files: %w", err)
 		}
+		held = append(held, f)
 	}
 	return unlock, nil
+}
+
+// lockFile waits for the lock of a file, which it makes. Closing the file gives the lock back.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, err
+	}
+	return f, nil
 }
 
 // Change runs do with the key files locked and the trusted keys read, and writes the set that do returns, if it is

@@ -23,6 +23,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections/query"
@@ -126,7 +127,7 @@ func (a *app) restoreCommand() *cobra.Command {
 	v.Args = cli.Arguments(0, 1)
 	to := v.Flags().String("to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds")
 	name := v.Flags().String("backup", "", "the backup to begin with (default: the newest that reaches --to)")
-	external := v.Flags().Bool("external", false, "the database of INTEGRITY_DATABASE_URL was restored by other means: check it and raise the epoch")
+	external := v.Flags().Bool("external", false, "the database was restored by other means, or a failover has lost commits: check it and raise the epoch")
 	v.MarkFlagsMutuallyExclusive("external", "to")
 	v.MarkFlagsMutuallyExclusive("external", "backup")
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
@@ -141,13 +142,15 @@ func (a *app) restoreCommand() *cobra.Command {
 			return err
 		}
 		switch {
-		case *external && (len(v.args) != 0 || cfg.DatabaseURL == ""):
-			return errors.New("--external takes no DIR, and needs INTEGRITY_DATABASE_URL")
+		case *external && len(v.args) != 0:
+			return errors.New("--external takes no DIR")
+		case *external && cfg.DatabaseURL == "" && !keyfiles.Exists(cfg.InDataDir("pgdata")):
+			return fmt.Errorf("there is no database in %s (--data-dir), and INTEGRITY_DATABASE_URL names none", cfg.DataDir)
 		case *external:
-			if _, err := cluster.Inspect(ctx, cfg.DatabaseURL); err != nil {
-				return cluster.Explain(cfg.GivenBy("DATABASE_URL"), err)
-			}
-			if err := finish(ctx, cfg.DatabaseURL); err != nil {
+			err := ledger.WithDatabase(ctx, a.App, *cfg, a.WarnLog(), v.CommandPath(), true, func(source connect.Source) error {
+				return finish(ctx, source())
+			})
+			if err != nil {
 				return err
 			}
 			return v.print(view, view.text("the database"))

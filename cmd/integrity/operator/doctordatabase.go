@@ -17,6 +17,7 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
@@ -393,6 +394,7 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 		return
 	}
 	if trusted, err := keyfiles.ReadTrusted(d.cfg.TrustedKeysPath()); err == nil {
+		d.signedHead(ctx, pool, trusted)
 		signer, err := d.cfg.LogSource().LogSigner(transparency.LogName(issuer), trusted)
 		if err == nil {
 			var key transparency.KeyState
@@ -412,6 +414,28 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 	d.first(check, found,
 		verdict{status.Halted, stateWarn, "the log stands still since the database was restored; " + found, "integrity log resume"},
 		verdict{!status.Oldest.IsZero() && age > lateLog, stateWarn, fmt.Sprintf("%s; the first of the others is %s old", found, age), "start the service, or look into its log"})
+}
+
+// signedHead compares the log with the largest head that this data directory keeps.
+func (d *doctor) signedHead(ctx context.Context, pool *pgxpool.Pool, trusted *evidence.TrustedKeys) {
+	const check = "transparency"
+	in, err := eventstore.ReadInstallation(ctx, pool)
+	if err != nil {
+		d.fail(check, err.Error(), remedy(err))
+		return
+	}
+	file := keyfiles.NewSignedHead(d.cfg.DataDir, in)
+	known, err := file.Read(trusted, in.Epoch)
+	missing := ""
+	if err == nil {
+		missing, err = known.Lacks(ctx, pool)
+	}
+	switch {
+	case err != nil:
+		d.fail(check, err.Error(), remedy(err))
+	case missing != "":
+		d.fail(check, missing+" (known from "+file.Path()+")", eventstore.Remedy)
+	}
 }
 
 // lateLog is how old an event may be that the transparency log lacks.

@@ -132,8 +132,12 @@ func (a *app) logResumeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			kept, err := keyfiles.NewSignedHead(cfg.DataDir, l.Installation).Read(trusted, 0)
+			if err != nil && !*fork {
+				return err
+			}
 			size, lost, err := transparency.Resume(ctx, l.Read, transparency.Resumption{
-				Published: known, Fork: *fork, Signer: signer, Keys: append(others.named(name), claimed...), Witnesses: witnesses,
+				Published: known, Kept: kept, Fork: *fork, Signer: signer, Keys: append(others.named(name), claimed...), Witnesses: witnesses,
 				Unasked: func(witness string, err error) {
 					fmt.Fprintf(a.Errs, "the witness %s was not asked for what it has seen: %v\n", witness, err)
 				},

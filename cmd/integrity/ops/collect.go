@@ -26,6 +26,7 @@ type Service struct {
 	Ledger    *eventstore.Ledger
 	Canary    *eventstore.Canary
 	Shards    int
+	Lost      func() map[eventstore.Knowledge]bool
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Expires   func() time.Time // of the TLS certificate; zero without one
@@ -141,9 +142,11 @@ var (
 	tableBytes    = gauge("integrity_table_bytes", "Size on disk with indexes.", "table")
 	diskFree      = gauge("integrity_disk_free_bytes", "Free on the disk of the embedded PostgreSQL.")
 	diskSize      = gauge("integrity_disk_size_bytes", "Size of that disk.")
-	standbys      = gauge("integrity_replication_standbys", "Standbys that are connected to the database.")
-	standbyBytes  = gauge("integrity_replication_lag_bytes", "Log that a standby has not applied.", "standby")
-	standbyTime   = gauge("integrity_replication_lag_seconds", "Time until a standby applies what was committed.", "standby")
+	historyLost   = gauge("integrity_history_lost",
+		"1 where the database lacks commits of this process, or leaves that the transparency log has signed, by how it is known.", "cause")
+	standbys     = gauge("integrity_replication_standbys", "Standbys that are connected to the database.")
+	standbyBytes = gauge("integrity_replication_lag_bytes", "Log that a standby has not applied.", "standby")
+	standbyTime  = gauge("integrity_replication_lag_seconds", "Time until a standby applies what was committed.", "standby")
 )
 
 // Describe says nothing: what there is depends on what answers.
@@ -168,6 +171,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	send(clockApart, clocks.DatabaseStep.Seconds(), "database_step")
 	for cause, n := range refused {
 		send(clockRefused, float64(n), string(cause))
+	}
+	for by, lost := range c.Lost() {
+		send(historyLost, truth(lost), string(by))
 	}
 	send(readers, float64(c.Waiting()))
 	send(keyTrusted, truth(c.Trusted()))

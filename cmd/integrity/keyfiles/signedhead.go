@@ -1,0 +1,113 @@
+package keyfiles
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
+)
+
+// SignedHeadFile begins the name of the file in the data directory that keeps the largest head of the transparency log
+// that was signed here. The rest is the ledger's id: a directory may serve one ledger after another, or two at a time.
+const SignedHeadFile = "signed-head-"
+
+// SignedHead is that file. Several processes may share it. It never goes back within an epoch.
+type SignedHead struct {
+	path string
+	of   string // id of the ledger
+}
+
+// NewSignedHead names the file of a ledger.
+func NewSignedHead(dataDir string, in eventstore.Installation) SignedHead {
+	id := in.ID()
+	return SignedHead{filepath.Join(dataDir, SignedHeadFile+id+".json"), id}
+}
+
+// Path is where it is.
+func (f SignedHead) Path() string { return f.path }
+
+// keptHead is what the file holds.
+type keptHead struct {
+	Ledger     string `json:"ledger"`
+	Epoch      int64  `json:"epoch"`
+	LogKey     string `json:"logKey"` // name+hash of the key that signed
+	Checkpoint string `json:"checkpoint"`
+}
+
+// Read is the zero head where there is no file. A checkpoint counts only if a key of the log in the trusted keys has
+// signed it, revoked since or not. One of an epoch before that is left unread: it is older than the last restore.
+func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transparency.Head, err error) {
+	kept, err := f.read()
+	if err != nil || kept.Epoch < epoch {
+		return transparency.Head{Epoch: kept.Epoch}, err
+	}
+	opened, err := evidence.OpenCheckpoint(kept.Checkpoint, trusted)
+	if errors.Is(err, evidence.ErrRevokedLogKey) {
+		err = nil
+	}
+	if err != nil {
+		return h, fmt.Errorf("%s: no trusted key of the log (%s) has signed it: put the newest trusted-keys file in place: %w",
+			f.path, kept.LogKey, err)
+	}
+	return transparency.Head{Epoch: kept.Epoch, Size: opened.Size, Root: opened.Root, Note: kept.Checkpoint}, nil
+}
+
+func (f SignedHead) read() (kept keptHead, err error) {
+	text, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return kept, nil
+	}
+	if err != nil {
+		return kept, fmt.Errorf("signed head of the log: %w", err)
+	}
+	if err := json.Unmarshal(text, &kept); err != nil || kept.Ledger != f.of || kept.Epoch < 1 || kept.Checkpoint == "" {
+		return kept, fmt.Errorf("%s is damaged: compare the log (integrity log status) with the newest checkpoint "+
+			"of a monitor or a witness, and then remove the file", f.path)
+	}
+	return kept, nil
+}
+
+// Writable says why a head could not be kept, before one is signed.
+func (f SignedHead) Writable() error {
+	probe, err := WriteTemporary(f.path, nil, 0o600)
+	if err != nil {
+		return err
+	}
+	return os.Remove(probe)
+}
+
+// Keep puts a head on the disk, unless the file holds a later one. Two roots of one size are an error.
+func (f SignedHead) Keep(h transparency.Head) error {
+	lock, err := lockFile(f.path + ".lock")
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	kept, err := f.read()
+	if err != nil {
+		return err
+	}
+	if kept.Checkpoint != "" {
+		before, err := evidence.OpenCheckpoint(kept.Checkpoint, nil)
+		switch {
+		case !errors.Is(err, evidence.ErrUnknownLogKey): // it is malformed
+			return fmt.Errorf("%s: %w", f.path, err)
+		case kept.Epoch > h.Epoch || kept.Epoch == h.Epoch && before.Size > h.Size:
+			return nil
+		case kept.Epoch == h.Epoch && before.Size == h.Size && before.Root != h.Root:
+			return fmt.Errorf("%s holds another root for the tree of %d leaves", f.path, h.Size)
+		}
+	}
+	text, err := json.MarshalIndent(keptHead{f.of, h.Epoch, h.SignedBy(), h.Note}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return Replace(f.path, append(text, '\n'), 0o600)
+}

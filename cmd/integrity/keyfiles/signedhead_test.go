@@ -1,0 +1,99 @@
+package keyfiles
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
+)
+
+// TestSignedHead: the file never goes back in an epoch, holds no second root, belongs to one ledger, and is believed only
+// with a signature of a trusted key.
+func TestSignedHead(t *testing.T) {
+	dir := t.TempDir()
+	private, public, err := note.GenerateKey(rand.Reader, "ledger.example/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := note.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := evidence.ParseLogKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted, err := new(evidence.TrustedKeys).AddLogKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := func(epoch, size int64, root byte) transparency.Head {
+		text := fmt.Sprintf("ledger.example/log\n%d\n%s\n", size, tlog.Hash{root})
+		signed, err := note.Sign(&note.Note{Text: text}, signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return transparency.Head{Epoch: epoch, Size: size, Root: tlog.Hash{root}, Note: string(signed)}
+	}
+	f := NewSignedHead(dir, eventstore.Installation{Secret: []byte("one")})
+	holds := func(epoch int64, want transparency.Head) {
+		t.Helper()
+		if got, err := f.Read(trusted, epoch); err != nil || got != want {
+			t.Errorf("the file holds %+v, %v", got, err)
+		}
+	}
+	holds(1, transparency.Head{})
+	keep := func(h transparency.Head) {
+		t.Helper()
+		if err := f.Keep(h); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := f.Writable(); err != nil {
+		t.Error(err)
+	}
+	keep(head(5, 20, 1))
+	keep(head(5, 10, 2))
+	keep(head(4, 30, 3))
+	holds(5, head(5, 20, 1))
+	holds(6, transparency.Head{Epoch: 5})
+	if err := f.Keep(head(5, 20, 9)); err == nil || !strings.Contains(err.Error(), "another root") {
+		t.Errorf("another root: %v", err)
+	}
+	keep(head(6, 3, 4))
+	holds(6, head(6, 3, 4))
+	if entries, err := filepath.Glob(filepath.Join(dir, SignedHeadFile+"*.json")); err != nil || len(entries) != 1 {
+		t.Errorf("files %v, %v", entries, err)
+	}
+	if other, err := NewSignedHead(dir, eventstore.Installation{Secret: []byte("two")}).Read(trusted, 1); err != nil || other.Size != 0 {
+		t.Errorf("another ledger reads %+v, %v", other, err)
+	}
+	if _, err := f.Read(new(evidence.TrustedKeys), 6); err == nil || !strings.Contains(err.Error(), "put the newest trusted-keys file in place") {
+		t.Errorf("without the key: %v", err)
+	}
+	if err := os.WriteFile(f.Path(), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Read(trusted, 6); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("half a file: %v", err)
+	}
+	if err := f.Keep(head(6, 4, 5)); err == nil {
+		t.Error("a damaged file is replaced")
+	}
+	missing := NewSignedHead(filepath.Join(dir, "missing"), eventstore.Installation{Secret: []byte("one")})
+	if err := missing.Writable(); err == nil {
+		t.Error("a missing directory can be written")
+	}
+	if err := missing.Keep(head(6, 4, 5)); err == nil {
+		t.Error("a head was kept in a missing directory")
+	}
+}
