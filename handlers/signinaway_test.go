@@ -58,4 +58,20 @@ func TestSignInWhileAShardIsAway(t *testing.T) {
 		t.Errorf("%d organizations were made", n-organizations)
 	}
 	p.press(link).leads("/en/console")
+
+	// The address owns the organization that is away, and only reads in the one that answers.
+	other := s.Organization(t, (own+1)%domain.Shard(s.Installation.Shards), domain.InternalPlan)
+	s.SecondOwner(t, other)
+	viewer := domain.Viewer
+	must(s.service, &domain.ChangeMember{Origin: other.Operator(), Email: other.Email, Role: &viewer})
+	organizations = s.count("organization_state")
+	database.shard.Store(int32(own))
+	p = s.guest()
+	p.press("/en/console/sign-in", "email", s.org.Email).leads("/en/console/sign-in/sent")
+	link = s.mailed()
+	p.press(link, "name", "A second one").leads("/en/console")
+	database.shard.Store(-1)
+	if n := s.count("organization_state"); n != organizations {
+		t.Errorf("%d organizations were made", n-organizations)
+	}
 }

@@ -29,7 +29,7 @@ func NewPasswordRole(t testing.TB, name, password string) *PasswordRole {
 	rules, err := os.ReadFile(file)
 	if err == nil {
 		// The file keeps its owner.
-		err = os.WriteFile(file, append([]byte("local all "+name+" scram-sha-256\n"), rules...), 0o600)
+		err = os.WriteFile(file, append([]byte("local all "+name+" scram-sha-256\n"), rules...), 0o600) //nolint:gosec // the test's own server named it
 	}
 	if err != nil {
 		t.Fatal("pgtest:", err)
