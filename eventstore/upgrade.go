@@ -198,7 +198,12 @@ const (
 
 // followLedger brings heads to what the ledger's row says, one after the other: each shard stands still for one short
 // transaction.
+//
+// It changes how long the connection waits for a lock: a session that holds the table must not hold up a start for ever.
 func followLedger(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Exec(ctx, "SET lock_timeout = '10s'"); err != nil {
+		return fmt.Errorf("limit the wait for heads: %w", err)
+	}
 	rows, _ := conn.Query(ctx, lateHeads) // its error is that of the rows
 	late, err := pgx.CollectRows(rows, pgx.RowTo[domain.Shard])
 	if err != nil || len(late) == 0 {

@@ -134,7 +134,7 @@ const catalogue = `WITH
 func Actual(ctx context.Context, conn *pgx.Conn) (all []Object, err error) {
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		// So that every name is written with its schema. Names of PostgreSQL's own are found without it.
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog"); err != nil {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = pg_catalog; SET LOCAL lock_timeout = '5s'"); err != nil {
 			return err
 		}
 		rows, _ := tx.Query(ctx, catalogue) // its error is that of the rows

@@ -150,7 +150,7 @@ func TestStartCheck(t *testing.T) {
 			"check shard heads: ERROR: permission denied for table shard_heads", "fail ledger: check shard heads: ERROR: permission denied"},
 		{"no table", "ALTER TABLE events RENAME TO elsewhere", "ALTER TABLE elsewhere RENAME TO events",
 			`check shard heads: ERROR: relation "events" does not exist`, `fail ledger: check shard heads: ERROR: relation "events" does not exist`},
-		{"a table that somebody holds", "", "", "check shard heads: ERROR: canceling statement due to lock timeout", "fail ledger: check shard heads: ERROR: canceling statement due to lock timeout"},
+		{"a table that somebody holds", "", "", "look for shards that decide by earlier rules: ERROR: canceling statement due to lock timeout", "fail ledger: check shard heads: ERROR: canceling statement due to lock timeout"},
 		{"no membership", "REVOKE integrity_service FROM app GRANTED BY app", "GRANT integrity_service TO app WITH SET TRUE",
 			`take on the role integrity_service: ERROR: permission denied to set role "integrity_service" (SQLSTATE 42501): let a superuser run GRANT integrity_service TO "app"`,
 			"fail database: app may not take on the role integrity_service"},
