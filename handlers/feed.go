@@ -53,10 +53,10 @@ func (s *server) changes(r *http.Request) (any, error) {
 
 // feedEpoch must be read before a page: a page from before a rebuild must not come with the epoch from after it.
 func (s *server) feedEpoch() int64 {
-	if s.FeedEpoch == nil {
+	if s.Store.FeedEpoch == nil {
 		return s.Installation.Epoch
 	}
-	return max(s.Installation.Epoch, s.FeedEpoch())
+	return max(s.Installation.Epoch, s.Store.FeedEpoch())
 }
 
 // changesAfter reads a page of the feed without waiting.

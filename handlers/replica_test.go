@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,8 +28,9 @@ const readAfter = "Integrity-Read-After"
 // replicated is a service with a standby whose replay a test can hold up.
 type replicated struct {
 	*service
-	cluster *pgtest.Cluster
-	replica *query.Replica
+	cluster   *pgtest.Cluster
+	replica   *query.Replica
+	feedEpoch atomic.Int64
 }
 
 func openReplicated(t *testing.T, now func() time.Time) *replicated {
@@ -41,7 +43,9 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	check(t, err)
 	t.Cleanup(pool.Close)
 	r.replica = &query.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler), Timeout: patience}
-	r.service = open(t, options{url: r.cluster.PrimaryURL(), config: func(c *handlers.Config) { c.Store.Replica = r.replica }})
+	r.service = open(t, options{url: r.cluster.PrimaryURL(), config: func(c *handlers.Config) {
+		c.Store.Replica, c.Store.FeedEpoch = r.replica, r.feedEpoch.Load
+	}})
 	pgtest.Eventually(t, "the ledger is on the replica", func() (bool, error) { return true, r.replica.Check(ctx, r.Installation) })
 	return r
 }
@@ -304,6 +308,31 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	if got := r.answered(func() { equal(t, "whole feed", len(sequences(r.get(feed))), len(want)+1) }); got != 1 {
 		t.Error("a replica that has caught up was not asked")
 	}
+}
+
+// A replica from before a rebuild of the feed answers no reader who is told the epoch from after it: its rows are not mended.
+func TestFeedOfAReplicaFromBeforeARebuild(t *testing.T) {
+	t.Parallel()
+	r := openReplicated(t, time.Now)
+	for i := range 8 {
+		r.registered("a", i+1, "one")
+	}
+	page := func(want int64) {
+		t.Helper()
+		if got := r.answered(func() { r.get(feed + "&limit=7").is(http.StatusOK) }); got != want {
+			t.Errorf("in epoch %d the replica gave %d answers, want %d", r.feedEpoch.Load(), got, want)
+		}
+	}
+	r.pause()
+	page(1)
+	pgtest.Exec(t, r.cluster.PrimaryURL(), "UPDATE ledger SET feed_epoch = epoch + 7")
+	r.feedEpoch.Store(r.Installation.Epoch + 7)
+	page(0)
+	pgtest.Exec(t, r.cluster.StandbyURL(), "SELECT pg_wal_replay_resume()")
+	pgtest.Eventually(t, "the replica has the new epoch", func() (bool, error) {
+		return pgtest.Ask[bool](r.cluster.StandbyURL(), "SELECT feed_epoch IS NOT NULL FROM ledger")
+	})
+	page(1)
 }
 
 // A standby has a commit before the primary shows it, where the primary waits for a standby: the feed gives out no cursor

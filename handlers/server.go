@@ -47,9 +47,6 @@ type Config struct {
 	Store        *query.Store
 	Notifier     *eventstore.Notifier // wakes the requests that wait for the feed
 	Installation eventstore.Installation
-	// FeedEpoch is the present Installation.FeedEpoch, which a rebuild raises while the service runs. Nil stands for
-	// Installation.Epoch.
-	FeedEpoch func() int64
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
 	Keys    func() Keys
 	BaseURL string // without a slash at its end; the only source of URLs, never Host

@@ -192,6 +192,7 @@ func (s *service) openStore(ctx context.Context) error {
 	reading := (*cluster.Primary).ReadPool
 	s.store = &query.Store{
 		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading), Scans: s.route("scans", s.scans, reading), Installation: s.installed, Plans: s.plans,
+		FeedEpoch: s.feedEpoch.Load,
 	}
 	if err := s.openReplica(ctx); err != nil {
 		return err
@@ -288,7 +289,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 		return nil, err
 	}
 	return handlers.New(handlers.Config{
-		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, FeedEpoch: s.feedEpoch.Load, Keys: func() handlers.Keys { return *s.keys.Load() },
+		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
 		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests, Operating: operating, Demo: s.asDemo,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship:    map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},

@@ -56,8 +56,8 @@ const ChangesQuery = `SELECT ` + feedColumns + `, ''
 // Changes reads up to limit events of a granted company after a sequence, and whether more follow. Every call reads the
 // grant again. A cursor beyond the organization's head comes from a database that has since been lost; the head is read
 // before the events, so that a cursor of this history is never ahead. Both are read on the primary. A replica that has
-// replayed the cursor may answer with a full page, which never changes; with the end of the feed only if it is as new
-// as the caller requires.
+// replayed the cursor may answer with a full page, which changes with the epoch alone; with the end of the feed only if it
+// is as new as the caller requires.
 func (s *Store) Changes(ctx context.Context, a domain.Access, company string, after int64, limit int) (events []FeedEvent, more bool, err error) {
 	granted, err := s.grantedCompany(ctx, a, company)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, af
 		for len(events) > 0 && events[len(events)-1].Sequence > granted.Head {
 			events = events[:len(events)-1]
 		}
-		if len(events) <= limit && from.sequence < end {
+		if len(events) <= limit && from.sequence < end || s.FeedEpoch != nil && from.epoch < s.FeedEpoch() {
 			return nil, errAskPrimary
 		}
 		return events, nil

@@ -32,6 +32,9 @@ type Store struct {
 
 	// Replica answers readers where it is new enough. Nil: the primary answers all.
 	Replica *Replica
+	// FeedEpoch is the present Installation.FeedEpoch, which a rebuild raises while the service runs. A replica that does
+	// not have it yet shows rows from before the rebuild, so the primary answers. Nil stands for Installation.Epoch.
+	FeedEpoch func() int64
 
 	Installation eventstore.Installation
 	Plans        domain.Plans
@@ -157,6 +160,7 @@ type source struct {
 	history.Querier
 	replica  bool
 	sequence int64 // of the organization, that the source has at least
+	epoch    int64 // of the feed, of the replica
 }
 
 // errAskPrimary says that the replica's answer will not do.
@@ -253,9 +257,11 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 		return fmt.Errorf("connect to the replica: %w", err)
 	}
 	defer conn.Release() // closes a connection that is still in a transaction
-	var sequence int64
+	var sequence, epoch int64
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	b.Queue("SELECT greatest(epoch, feed_epoch) FROM ledger WHERE id = 1").
+		QueryRow(func(row pgx.Row) error { return row.Scan(&epoch) })
 	b.Queue("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2", a.Organization.Shard(), a.Organization).
 		QueryRow(func(row pgx.Row) error {
 			if err := row.Scan(&sequence); err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -268,7 +274,7 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 	}
 	answer := errAskPrimary
 	if sequence >= after {
-		answer = ask(source{Querier: conn, replica: true, sequence: sequence})
+		answer = ask(source{Querier: conn, replica: true, sequence: sequence, epoch: epoch})
 	}
 	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil && answer == nil {
 		return fmt.Errorf("end a snapshot of the replica: %w", err)
