@@ -156,7 +156,7 @@ func (n CompanyNeed) texts() [3]string { return [3]string{n.Reference} }
 func (n DeclarationNeed) texts() [3]string {
 	return [3]string{n.CompanyReference, n.Source, n.DocumentReference}
 }
-func (c Claim) texts() [3]string { return [3]string{c.Route, c.Key} }
+func (c Claim) texts() [3]string { return [3]string{c.Route, c.Caller, c.Key} }
 
 // Decide judges the actor, decides the command and charges its events. It is the only way from a group to a command's
 // Decide: what was known of the actor before the queue may have ended since. used is which request of its organization's
