@@ -83,12 +83,13 @@ func (g *guarded) standsStill(organizations ...ledgertest.Organization) {
 // loses takes the last events of a shard away, and returns what puts them back.
 func (g *guarded) loses(shard domain.Shard, events int64) (back func()) {
 	g.t.Helper()
-	g.exec("CREATE TABLE kept AS SELECT e.* FROM events e JOIN shard_heads h USING (shard) WHERE e.shard = $1 AND e.position > h.position - $2", shard, events)
+	g.exec("CREATE TABLE kept AS TABLE events")
+	g.exec("DELETE FROM kept k USING shard_heads h WHERE h.shard = $1 AND (k.shard <> $1 OR k.position <= h.position - $2)", shard, events)
 	g.exec("DELETE FROM events WHERE shard = $1 AND position IN (SELECT position FROM kept)", shard)
 	g.exec("UPDATE shard_heads SET position = position - $2, written_position = position - $2 WHERE shard = $1", shard, events)
 	return func() {
 		g.t.Helper()
-		g.exec("INSERT INTO events SELECT * FROM kept")
+		g.exec("INSERT INTO events TABLE kept")
 		g.exec("UPDATE shard_heads SET position = position + $2, written_position = position + $2 WHERE shard = $1", shard, events)
 	}
 }

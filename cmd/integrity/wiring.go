@@ -383,7 +383,7 @@ func (s *service) openTree(ctx context.Context) error {
 // before anything is committed, and says how later ones are kept. A directory that cannot be written is no reason not to
 // start: the process itself still notices what is lost while it runs.
 func (s *service) signedHead(ctx context.Context) (known transparency.Head, keep func(transparency.Head) error, err error) {
-	file := keyfiles.NewSignedHead(s.cfg.DataDir, s.installed)
+	file := keyfiles.NewSignedHead(s.cfg.DataDir, s.installed.ID())
 	if known, err = file.Read(s.keys.Load().Trusted, s.installed.Epoch); err != nil {
 		return known, nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -24,10 +23,9 @@ type SignedHead struct {
 	of   string // id of the ledger
 }
 
-// NewSignedHead names the file of a ledger.
-func NewSignedHead(dataDir string, in eventstore.Installation) SignedHead {
-	id := in.ID()
-	return SignedHead{filepath.Join(dataDir, SignedHeadFile+id+".json"), id}
+// NewSignedHead names the file of a ledger, by the ledger's id.
+func NewSignedHead(dataDir, ledger string) SignedHead {
+	return SignedHead{filepath.Join(dataDir, SignedHeadFile+ledger+".json"), ledger}
 }
 
 // Path is where it is.
@@ -45,7 +43,7 @@ type keptHead struct {
 // signed it, revoked since or not. One of an epoch before that is left unread: it is older than the last restore.
 func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transparency.Head, err error) {
 	kept, err := f.read()
-	if err != nil || kept.Epoch < epoch {
+	if err != nil || kept.Checkpoint == "" || kept.Epoch < epoch {
 		return transparency.Head{Epoch: kept.Epoch}, err
 	}
 	opened, err := evidence.OpenCheckpoint(kept.Checkpoint, trusted)

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -44,13 +43,14 @@ func TestSignedHead(t *testing.T) {
 		}
 		return transparency.Head{Epoch: epoch, Size: size, Root: tlog.Hash{root}, Note: string(signed)}
 	}
-	f := NewSignedHead(dir, eventstore.Installation{Secret: []byte("one")})
+	f := NewSignedHead(dir, "one")
 	holds := func(epoch int64, want transparency.Head) {
 		t.Helper()
 		if got, err := f.Read(trusted, epoch); err != nil || got != want {
 			t.Errorf("the file holds %+v, %v", got, err)
 		}
 	}
+	holds(0, transparency.Head{})
 	holds(1, transparency.Head{})
 	keep := func(h transparency.Head) {
 		t.Helper()
@@ -74,7 +74,7 @@ func TestSignedHead(t *testing.T) {
 	if entries, err := filepath.Glob(filepath.Join(dir, SignedHeadFile+"*.json")); err != nil || len(entries) != 1 {
 		t.Errorf("files %v, %v", entries, err)
 	}
-	if other, err := NewSignedHead(dir, eventstore.Installation{Secret: []byte("two")}).Read(trusted, 1); err != nil || other.Size != 0 {
+	if other, err := NewSignedHead(dir, "two").Read(trusted, 1); err != nil || other.Size != 0 {
 		t.Errorf("another ledger reads %+v, %v", other, err)
 	}
 	if _, err := f.Read(new(evidence.TrustedKeys), 6); err == nil || !strings.Contains(err.Error(), "put the newest trusted-keys file in place") {
@@ -89,7 +89,7 @@ func TestSignedHead(t *testing.T) {
 	if err := f.Keep(head(6, 4, 5)); err == nil {
 		t.Error("a damaged file is replaced")
 	}
-	missing := NewSignedHead(filepath.Join(dir, "missing"), eventstore.Installation{Secret: []byte("one")})
+	missing := NewSignedHead(filepath.Join(dir, "missing"), "one")
 	if err := missing.Writable(); err == nil {
 		t.Error("a missing directory can be written")
 	}

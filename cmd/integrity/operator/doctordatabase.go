@@ -424,7 +424,7 @@ func (d *doctor) signedHead(ctx context.Context, pool *pgxpool.Pool, trusted *ev
 		d.fail(check, err.Error(), remedy(err))
 		return
 	}
-	file := keyfiles.NewSignedHead(d.cfg.DataDir, in)
+	file := keyfiles.NewSignedHead(d.cfg.DataDir, in.ID())
 	known, err := file.Read(trusted, in.Epoch)
 	missing := ""
 	if err == nil {

@@ -132,7 +132,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			kept, err := keyfiles.NewSignedHead(cfg.DataDir, l.Installation).Read(trusted, 0)
+			kept, err := keyfiles.NewSignedHead(cfg.DataDir, l.Installation.ID()).Read(trusted, 0)
 			if err != nil && !*fork {
 				return err
 			}
