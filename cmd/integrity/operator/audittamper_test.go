@@ -57,7 +57,8 @@ func newEvil(t *testing.T) *evil {
 	v.Installation.Shards = 1 // the others are empty, and take time
 	v.exec("DELETE FROM shard_heads WHERE shard > 0")
 	v.as = &ledger.Opened{
-		Ledger: v.Ledger.Ledger, Read: v.Pool, Installation: v.Installation, URL: v.URL,
+		Primary: cluster.At(v.URL),
+		Ledger:  v.Ledger.Ledger, Read: v.Pool, Installation: v.Installation, URL: v.URL,
 		Store: &query.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
 	}
 	return v
@@ -238,6 +239,10 @@ func TestAuditFindsEveryColumn(t *testing.T) {
 		}
 		for table, columns := range v.columns(logTables) {
 			for _, c := range columns {
+				// They say who may write next, and nothing of the history; the next start corrects what is too low.
+				if table == "shard_heads" && slices.Contains([]string{"minimum_version", "written_position", "rules"}, c.name) {
+					continue
+				}
 				v.flip(c, row[table])
 				view := v.audit()
 				if view.FindingCount == 0 {
