@@ -112,6 +112,7 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	if err != nil {
 		return err
 	}
+	c.arriving = paced
 	body, err := io.ReadAll(io.LimitReader(r.Body, rule.limit()+1))
 	if int64(len(body)) > rule.limit() {
 		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", rule.limit())
@@ -151,7 +152,7 @@ func (s *server) pace(w http.ResponseWriter, r *http.Request, rule bodyRule) (*p
 		return nil, fmt.Errorf("write deadline of a body: %w", err)
 	}
 	b := &pacedBody{ReadCloser: r.Body, control: control, due: now.Add(s.BodyGrace)}
-	r.Body, callOf(r).arriving = b, b
+	r.Body = b
 	return b, nil
 }
 

@@ -126,6 +126,7 @@ func (s *server) admitUpload(w http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		r.Body = &uploadBody{pacedBody: paced, around: maxUploadOverhead + 4<<10}
 	}
+	c.arriving = paced
 	return err
 }
 
