@@ -115,9 +115,9 @@ func freshEpoch(last int64, now time.Time) (int64, error) {
 // RaiseFeedEpoch tells the readers of the feed, and nobody else, that a rebuild has changed rows of it: rows that they
 // have read are gone, or rows lie before their cursor that they have not read. It reports whether a rebuild has.
 func RaiseFeedEpoch(ctx context.Context, url string, now time.Time) (raised bool, err error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return false, fmt.Errorf("open database: %w", err)
+		return false, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {

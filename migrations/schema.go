@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"integrityledger/eventstore/cluster/connect"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/pressly/goose/v3"
 )
@@ -361,9 +363,9 @@ func Release(ctx context.Context, url string, projections []string) error {
 func onProjections(
 	ctx context.Context, url string, projections []string, do func(context.Context, pgx.Tx, map[string]bool, Object) error,
 ) error {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return fmt.Errorf("open database: %w", err)
+		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	expected, err := Expected()

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -23,6 +22,7 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/migrations"
 	"integrityledger/projections"
 )
@@ -98,9 +98,9 @@ func (a *app) rebuildCommand() *cobra.Command {
 // recreate makes the tables of projections again that are missing, and returns which were lost. They are filled by a
 // rebuild of everything, before which the service must not use them.
 func (a *app) recreate(ctx context.Context, url string, check, whole bool) ([]string, error) {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := connect.Open(ctx, url)
 	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
+		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	lost, err := migrations.Lost(ctx, conn)

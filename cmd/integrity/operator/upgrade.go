@@ -14,6 +14,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster/connect"
 )
 
 // ProcessView is a process that serves.
@@ -89,9 +90,9 @@ func (a *app) upgradeCommand() *cobra.Command {
 	status, finish := a.verb("upgrade status", "DATABASE_URL", "DATA_DIR"), a.verb("upgrade finish", "DATABASE_URL", "DATA_DIR")
 	return cli.Group("upgrade", "Finish the upgrade to this version",
 		status.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
-			conn, err := pgx.Connect(ctx, url)
+			conn, err := connect.Open(ctx, url)
 			if err != nil {
-				return fmt.Errorf("open database: %w", err)
+				return err
 			}
 			defer conn.Close(context.WithoutCancel(ctx))
 			in, err := eventstore.ReadInstallation(ctx, conn)
