@@ -41,8 +41,7 @@ func (s *State) Administered() []AdministeredDay {
 
 // administer charges the events of a command to its organization's day, or refuses the command when the day's allowance
 // is used up. A command that takes something away is charged and never refused: a stolen key must not be able to stop
-// its
-// own revocation. The first command of a day is never refused either, so that one with more events than the whole
+// its own revocation. The first command of a day is never refused either, so that one with more events than the whole
 // allowance needs a day of its own and does not wait for ever.
 func (s *State) administer(c Command, drafts []Draft, now time.Time) error {
 	by, events := c.CommandOrigin(), int64(len(drafts))
@@ -76,9 +75,8 @@ func dayUsed(most int64, reset time.Duration) *Error {
 }
 
 // administrative reports whether the events of a command are charged to its organization's day: whatever members and
-// keys
-// change, except work over the API that other allowances of the plan limit. In the console that work is charged too,
-// because no request of the month is taken there.
+// keys change, except work over the API that other allowances of the plan limit. In the console that work is charged
+// too, because no request of the month is taken there.
 func administrative(c Command) bool {
 	by := c.CommandOrigin()
 	if by.Actor == OperatorActor || by.Actor == SystemActor {

@@ -31,8 +31,7 @@ func (s *service) manyCompanies(n int) (list []domain.Company) {
 }
 
 // Changes in the console take their part of the organization's minute, each for itself: one form is saved as a whole or
-// not
-// at all, except for what it takes away. What revokes or takes away is counted and never refused.
+// not at all, except for what it takes away. What revokes or takes away is counted and never refused.
 func TestConsoleTakesOfTheMinute(t *testing.T) {
 	s := openConsoleWith(t, options{plan: "gratis"})
 	const access = "/en/console/companies/access"
@@ -132,8 +131,7 @@ func TestConsoleWebhookCompaniesAreBounded(t *testing.T) {
 }
 
 // The administrative events of a day are counted together, whatever the way they come in, and limited by the plan. Once
-// they
-// are used up, revoking, disabling and removing goes on and counts, but nothing can be repeated without end.
+// they are used up, revoking, disabling and removing goes on and counts, but nothing can be repeated without end.
 func TestAdministrativeEventsOfADay(t *testing.T) {
 	const most = 8
 	plans := parsePlans(t, fmt.Sprintf(`{"gratis": {"perMinute": 1000, "administrativeEventsPerDay": %d}}`, most))

@@ -173,8 +173,7 @@ func (s *server) changeCompanyStatus(status domain.CompanyStatus) handler {
 const formChanges = 25
 
 // boundForm refuses a form that changes more at once, by a field, than formChanges or the organization's minute has
-// room
-// for: such a form could never be saved.
+// room for: such a form could never be saved.
 func (s *server) boundForm(r *http.Request, field string, changes int) error {
 	most := min(formChanges, callOf(r).access.PerMinute)
 	if changes <= most {

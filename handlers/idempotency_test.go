@@ -93,8 +93,7 @@ func TestReplayIsAuthorized(t *testing.T) {
 
 // Callers of one organization who choose the same key get an answer each: two API keys, of one member or of two, and a
 // member in the console. What a process of the version before has stored, which does not say for whom, is still the
-// answer to
-// a repetition of the very request, and to nothing else.
+// answer to a repetition of the very request, and to nothing else.
 func TestIdempotencyKeyBelongsToItsCaller(t *testing.T) {
 	s := open(t, options{})
 	admin := s.member(domain.Admin)

@@ -238,10 +238,8 @@ func (s *server) execute(ctx context.Context, commands ...domain.Command) (err e
 }
 
 // countCommands counts commands of the console in their organization's minute, where requests with a key count too, and
-// returns
-// those that may be executed: once the minute is used up, only those that take something away. All the others are
-// refused
-// then, so that a form is not saved in part because the minute ended in its middle.
+// returns those that may be executed: once the minute is used up, only those that take something away. All the others
+// are refused then, so that a form is not saved in part because the minute ended in its middle.
 func (s *server) countCommands(ctx context.Context, c *call, commands []domain.Command) ([]domain.Command, error) {
 	o := c.access.Organization
 	used, err := s.Store.CountMinute(ctx, o.Shard(), o, len(commands), c.start)

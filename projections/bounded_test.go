@@ -64,8 +64,7 @@ func loadedFor(t *testing.T, l *ledgertest.Ledger, commands ...domain.Command) (
 }
 
 // TestLoadsAreBounded: what a command of an administrator loads under the lock of the shard's head does not grow with
-// what
-// the organization has piled up, also where the command is refused because of that.
+// what the organization has piled up, also where the command is refused because of that.
 func TestLoadsAreBounded(t *testing.T) {
 	pgtest.OneServer(t, "rows are put into tables beside the log")
 	l := ledgertest.New(t)
@@ -132,10 +131,8 @@ func TestLoadsAreBounded(t *testing.T) {
 }
 
 // TestBoundedLoadsMeetTheGroup: commands before it in the group change what a bounded load counts by. A key one grant
-// above
-// the limit of a rotation stays above it while the loaded ones are taken back, and the last owners of many are not
-// taken
-// for the last of all.
+// above the limit of a rotation stays above it while the loaded ones are taken back, and the last owners of many are
+// not taken for the last of all.
 func TestBoundedLoadsMeetTheGroup(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)

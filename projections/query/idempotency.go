@@ -44,8 +44,7 @@ const findAnswer = `SELECT fingerprint, status, answer FROM idempotency_keys
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
 
 // findFormer finds a claim that a process of the version before this one has made. Such a claim names no caller.
-// Whoever
-// repeats its very request gets its answer, as that version gives it; any other request is not concerned.
+// A client that repeats the very request gets its answer, as that version gives it. The claim concerns no other request.
 const findFormer = findAnswer + ` AND created_at > $5 AND (status IS NOT NULL OR lease_until > $6)`
 
 // Claim takes an Idempotency-Key for a request, or returns the answer of the finished request that used it. A request

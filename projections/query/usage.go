@@ -124,8 +124,7 @@ func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...d
 }
 
 // Administered reads the administrative events of an organization in the UTC day of now, and its allowance of a day;
-// nil
-// means none.
+// nil means none.
 func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time) (domain.AdministeredDay, *int64,
 	error) {
 	const query = `SELECT ` + projections.AdministeredColumns + ` FROM administrative_usage WHERE shard = $1 AND organization_id = $2`
