@@ -233,7 +233,7 @@ func TestArtifactHistoryIsBounded(t *testing.T) {
 				Statement: fmt.Sprintf("%s %d", v.content, i), SHA256: sha256.Sum256([]byte(v.content)),
 			}
 		}
-		for _, a := range s.Ledger.Execute(t.Context(), reviews...) {
+		for _, a := range s.Execute(t.Context(), reviews...) {
 			check(t, a.Err)
 		}
 	}

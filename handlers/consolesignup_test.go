@@ -174,8 +174,8 @@ func TestSignUpIsClosed(t *testing.T) {
 }
 
 // asksFrom asks to sign up from a client address.
-func (s *consoleService) asksFrom(client, address string) (*guest, answer) {
-	p := s.guest()
+func (c *consoleService) asksFrom(client, address string) (*guest, answer) {
+	p := c.guest()
 	return p, p.do(http.MethodPost, "/en/console/sign-up", url.Values{"email": {address}}, "X-Forwarded-For", client)
 }
 

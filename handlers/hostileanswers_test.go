@@ -123,8 +123,9 @@ func hostileOperation(ctx context.Context, c *client.Client, name string) (err e
 	case "write":
 		_, err = c.Register(ctx, wire.Declaration{})
 	case "list":
-		after, page := "", wire.Companies{}
+		after := ""
 		for range 20 {
+			var page wire.Companies
 			if page, err = c.Companies(ctx, client.CompaniesQuery{}, after); err != nil || !page.HasMore {
 				return err
 			}
