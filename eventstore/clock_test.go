@@ -333,7 +333,7 @@ func TestMonthEnd(t *testing.T) {
 		move(month.at)
 		given := 0
 		for i := range 5 {
-			c := l.Register(t, o, o.Declaration(fmt.Sprint(month.at), int32(i+1), "x"))
+			c := l.Register(t, o, o.Declaration(fmt.Sprint("at-", month.at.Unix()), int32(i+1), "x"))
 			if l.Do(context.Background(), c) == nil {
 				given++
 			}
@@ -393,7 +393,7 @@ func testClockReset(t *testing.T, by time.Duration) {
 	if refusals(l.Ledger, eventstore.ClockHead) != 1 {
 		t.Error("it was not refused for the head")
 	}
-	l.Must(t, l.Register(t, other, other.Declaration("another shard", 1, "x")))
+	l.Must(t, l.Register(t, other, other.Declaration("another-shard", 1, "x")))
 	if err := l.Ready(ctx); err != nil {
 		t.Errorf("not ready, though another shard commits: %v", err)
 	}

@@ -173,13 +173,13 @@ func TestNotifierIsSilent(t *testing.T) {
 			t.Fatalf("%s: %+v, %v; must be of what comes after", when, n, err)
 		}
 	}
-	silent("nobody waits")
+	silent("nobody-waits")
 
 	there := l.Notifier(t, func(c *eventstore.NotifierConfig) { c.Poll = time.Millisecond })
 	woken, leave := there.Wait(2, o.Company.ID)
 	within(t, "the tail begins", woken)
 	announcements(t, l, true, 1)
-	silent("another shard is awaited")
+	silent("another-shard-is-awaited")
 	leave()
 	announcements(t, l, true, 0)
 

@@ -85,7 +85,7 @@ func TestFrozenProcess(t *testing.T) {
 		t.Fatalf("the child was to stop itself: %v, %v", status, err)
 	}
 	for i := range 20 {
-		c := l.Register(t, o, o.Declaration("while frozen", int32(i+1), "x"))
+		c := l.Register(t, o, o.Declaration("while-frozen", int32(i+1), "x"))
 		for {
 			err := l.Do(context.Background(), c)
 			if err == nil {

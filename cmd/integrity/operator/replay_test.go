@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,8 +23,8 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
 // with the same error.
 func TestUnwritableOutputIsReportedOnce(t *testing.T) {
 	v := newEvil(t)
-	for range 20 { // more than the buffer holds
-		v.Must(t, v.Register(t, v.org, v.org.Declaration(strings.Repeat("d", 100)+time.Now().Format(time.RFC3339Nano), 1, "x")))
+	for i := range 20 { // more than the buffer holds
+		v.Must(t, v.Register(t, v.org, v.org.Declaration(fmt.Sprint(strings.Repeat("d", 100), i), 1, "x")))
 	}
 	for _, args := range [][]string{{"replay"}, {"apikey", "affected", v.org.Key.ID.String(), "--json"}} {
 		var errs bytes.Buffer

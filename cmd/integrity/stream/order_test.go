@@ -174,7 +174,9 @@ func TestStreamRefusesOne(t *testing.T) {
 			setStream(t, b, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish, c.MaxMsgSize = batches, 600 })
 			f := newForwarding(t, b)
 			f.register(t, 0, 40)
-			f.Must(t, f.Register(t, f.organization, f.organization.Declaration(strings.Repeat("long", 60), 1, "long")))
+			long := f.organization.Declaration(strings.Repeat("long", 32), 1, "long")
+			long.Source = long.DocumentReference
+			f.Must(t, f.Register(t, f.organization, long))
 			f.register(t, 40, 40)
 			f.run(t, f.forwarder(t))
 			integritytest.Eventually(t, "the events before the one that is refused are there", func() error {
