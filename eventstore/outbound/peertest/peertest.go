@@ -24,7 +24,7 @@ const (
 	chunked   = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
 )
 
-// Shapes are all ways in which a peer here gives no answer. None of them ends by itself.
+// Shapes are all ways in which a peer here gives no answer. All but the garbage hold a connection until it is closed.
 func Shapes() map[string]Shape {
 	return map[string]Shape{
 		"101":                Switching,
@@ -48,7 +48,8 @@ func Shapes() map[string]Shape {
 			write(conn, chunked+"Content-Encoding: gzip\r\n\r\n")
 			endless(conn, chunk(bomb()))
 		},
-		"a body that is not sent": func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") },
+		"a packed body of garbage": garbage,
+		"a body that is not sent":  func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") },
 		"a redirect to itself": func(conn io.Writer) {
 			write(conn, "HTTP/1.1 307 Again\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n")
 		},
@@ -114,22 +115,30 @@ func write(conn io.Writer, text string) { _, _ = io.WriteString(conn, text) }
 
 func chunk(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
 
-// endless repeats a text as fast as the client takes it.
+// endless repeats a text without end, at some megabytes a second, so that a slow client has time to see its own clock.
 func endless(conn io.Writer, text string) {
+	repeat(conn, strings.Repeat(text, 1+(32<<10)/len(text)), 10*time.Millisecond)
+}
+
+// drip repeats a text so slowly that a client which begins to wait anew at each byte waits for ever.
+func drip(conn io.Writer, text string) { repeat(conn, text, 50*time.Millisecond) }
+
+func repeat(conn io.Writer, text string, every time.Duration) {
+	pace := time.NewTicker(every)
+	defer pace.Stop()
 	for {
 		if _, err := io.WriteString(conn, text); err != nil {
 			return
 		}
+		<-pace.C
 	}
 }
 
-// drip repeats a text so slowly that a client which begins to wait anew at each byte waits for ever.
-func drip(conn io.Writer, text string) {
-	for pace := time.NewTicker(50 * time.Millisecond); ; <-pace.C {
-		if _, err := io.WriteString(conn, text); err != nil {
-			pace.Stop()
-			return
-		}
+// garbage is called packed and cannot be unpacked; the end of the connection ends it.
+func garbage(conn io.Writer) {
+	write(conn, "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"+strings.Repeat("no gzip. ", 10_000))
+	if c, ok := conn.(io.Closer); ok {
+		_ = c.Close() // the client may have closed it
 	}
 }
 
