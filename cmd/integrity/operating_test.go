@@ -285,7 +285,7 @@ func plansTable(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.WriteString("| plan | € a month | requests a minute | new versions a month | requests a month, certification | artifacts a month | webhook attempts a month | administrative events a day |\n" +
+	b.WriteString("| plan | € a month | requests a minute | new versions a month | requests a month | artifacts a month | webhook attempts a month | administrative events a day |\n" +
 		"|---|---|---|---|---|---|---|---|\n")
 	names := plans.Names()
 	slices.SortFunc(names, func(a, b string) int { return plans[a].PerMinute - plans[b].PerMinute })
