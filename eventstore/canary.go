@@ -185,7 +185,7 @@ func (c *Canary) rehearse(ctx context.Context, shard domain.Shard) {
 }
 
 // rehearse runs the statements of a group for the commands of a rehearsal and rolls them back. Positions are handed out
-// by the head's row, so none is consumed; a notification follows a commit, so there is none.
+// by the head's row, so none is consumed; a notification follows a commit, so none is sent.
 func (l *Ledger) rehearse(ctx context.Context, shard domain.Shard) (err error) {
 	held := connection{shard: shard}
 	defer held.release()

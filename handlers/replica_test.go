@@ -310,7 +310,7 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	}
 }
 
-// A replica from before a rebuild of the feed answers no reader who is told the epoch from after it: its rows are not mended.
+// A replica from before a rebuild of the feed answers no reader under the epoch from after it: its rows are not mended.
 func TestFeedOfAReplicaFromBeforeARebuild(t *testing.T) {
 	t.Parallel()
 	r := openReplicated(t, time.Now)
