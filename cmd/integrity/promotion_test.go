@@ -17,7 +17,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// promoted is a service on a cluster whose standby lacks what was committed last.
+// promoted is a service on a cluster whose standby lacks the last commits.
 type promoted struct {
 	*running
 	t       *testing.T
@@ -215,7 +215,7 @@ func TestSynchronousPromotion(t *testing.T) {
 	}
 }
 
-// TestNewLedgerInAnOldDirectory: the head that a directory keeps is of one ledger. Another in the same directory goes on.
+// TestNewLedgerInAnOldDirectory: the kept head belongs to one ledger. Another ledger in the same directory goes on.
 func TestNewLedgerInAnOldDirectory(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t) // the log is named by it

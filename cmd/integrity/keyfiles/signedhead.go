@@ -28,7 +28,7 @@ func NewSignedHead(dataDir, ledger string) SignedHead {
 	return SignedHead{filepath.Join(dataDir, SignedHeadFile+ledger+".json"), ledger}
 }
 
-// Path is where it is.
+// Path returns the path of the file.
 func (f SignedHead) Path() string { return f.path }
 
 // keptHead is what the file holds.
@@ -39,7 +39,7 @@ type keptHead struct {
 	Checkpoint string `json:"checkpoint"`
 }
 
-// Read is the zero head where there is no file. A checkpoint counts only if a key of the log in the trusted keys has
+// Read returns the zero head if the file does not exist. A checkpoint counts only if a key of the log in the trusted keys has
 // signed it, revoked since or not. One of an epoch before that is left unread: it is older than the last restore.
 func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transparency.Head, err error) {
 	kept, err := f.read()

@@ -239,7 +239,7 @@ func TestAuditFindsEveryColumn(t *testing.T) {
 		}
 		for table, columns := range v.columns(logTables) {
 			for _, c := range columns {
-				// They say who may write next, and nothing of the history; the next start corrects what is too low.
+				// These columns limit future writers and are no part of the history; the next start raises a value that is too low.
 				if table == "shard_heads" && slices.Contains([]string{"minimum_version", "written_position", "rules"}, c.name) {
 					continue
 				}

@@ -149,7 +149,7 @@ func (w *world) makeLedger(t *testing.T) {
 	}
 	integritytest.Write(t, w.plansPath(), fmt.Sprintf(`{"gratis": %s, "small": %s, "wide": %s}`, plan("1000"), plan(strconv.Itoa(smallQuota)), plan("null")))
 	w.must(nil, "keys", "generate")
-	// The version before makes the ledger where there is one: it may not write one that this version has made.
+	// If a previous version is given, it makes the ledger: it cannot write to one that this version has made.
 	for _, program := range []string{w.former, w.program} {
 		if program == "" {
 			continue
