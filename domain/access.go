@@ -162,12 +162,20 @@ func (c Claim) texts() [3]string { return [3]string{c.Route, c.Caller, c.Key} }
 // Decide: what was known of the actor before the queue may have ended since. used is which request of its organization's
 // minute the command is, where its group has counted it.
 func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
-	if err := s.Judge(c.CommandOrigin(), used, now); err != nil {
+	by, spent := c.CommandOrigin(), error(nil)
+	if TakesAway(c) {
+		spent = s.withinMinute(by, used, now)
+		by.Minute, by.Spent = 0, nil
+	}
+	if err := s.Judge(by, used, now); err != nil {
 		return nil, err
 	}
 	drafts, err := c.Decide(s, now)
 	if err != nil {
 		return nil, err
+	}
+	if spent != nil && (len(drafts) == 0 || !TakesAway(c)) { // it would take nothing away
+		return nil, spent
 	}
 	for i := range drafts {
 		if err := drafts[i].checkTexts(); err != nil {
@@ -260,8 +268,11 @@ func (s *State) judgeConsole(c Origin) error {
 	return nil
 }
 
-// withinMinute refuses a request beyond the limit of its minute, where its group has counted it.
+// withinMinute refuses a request beyond the limit of its minute.
 func (s *State) withinMinute(c Origin, used int, now time.Time) error {
+	if c.Spent != nil {
+		return c.Spent
+	}
 	if c.Minute == 0 {
 		return nil
 	}

@@ -156,6 +156,9 @@ type Origin struct {
 	// Minute is the UTC minute of a request that was not counted before the queue: its group counts it, and judges it by
 	// the organization's limit of the minute. 0: it is counted. Only a request of one command may leave that to the group.
 	Minute int64
+	// Spent refuses a request that came after the limit of its minute was reached; nil before. A command that takes
+	// something away is decided all the same.
+	Spent *Error
 }
 
 // Actors that are not API keys.

@@ -100,7 +100,7 @@ func (s *server) authenticate(r *http.Request, p policy) error {
 	c.access, c.caller = access, name
 	s.accepted(c, access.UsedMinute, access.PerMinute)
 	if err := c.limits[len(c.limits)-1].refusal(); err != nil && !c.counted {
-		return err
+		return s.spent(r, p, err)
 	}
 	s.callers.known.Add(name, access) // within its limit, or one tenant with many addresses could drive all others out
 	return nil
@@ -143,6 +143,35 @@ func allows(a domain.Access, scope domain.Scope) error {
 		return nil
 	}
 	return a.Authorize(scope)
+}
+
+// spent takes in a request that came after the organization's minute was used up, and refuses it unless it may take
+// something away. It counts as a refusal against the caller's address until it has done so: what is tried without end
+// takes nothing away.
+func (s *server) spent(r *http.Request, p policy, err error) error {
+	if !p.takesAway {
+		return err
+	}
+	c := callOf(r)
+	if limit := s.refused.count(s.clientAddress(r), c.start); limit.used > limit.most {
+		return err
+	}
+	c.spent = refusal(err)
+	return nil
+}
+
+// afterSpent gives a request that was taken in by spent the refusal of its minute, unless it took something away or the
+// service failed on it.
+func (s *server) afterSpent(r *http.Request, err error) error {
+	c := callOf(r)
+	if c.tookAway {
+		s.refused.giveBack(s.clientAddress(r), c.start)
+		return err
+	}
+	if refused := refusal(err); c.spent != nil && refused != nil && s.codes[refused.Code].Status < http.StatusInternalServerError {
+		return c.spent
+	}
+	return err
 }
 
 // refuseKey counts a refused credential against the caller's address.
@@ -345,22 +374,38 @@ func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 	}
 	state := &limitState{name: l.name, most: l.most, reset: l.since.Add(window).Sub(now)}
 	if address.Is4() {
-		state.used = l.add(address, address.BitLen())
+		state.used = l.add(address, address.BitLen(), 1)
 		return state
 	}
 	// What is refused by its /64 is not counted against its neighbours in the /48.
-	state.used = l.add(address, ipv6HostBits)
-	if state.used <= l.most && l.add(address, ipv6SiteBits) > l.most*siteMultiple {
+	state.used = l.add(address, ipv6HostBits, 1)
+	if state.used <= l.most && l.add(address, ipv6SiteBits, 1) > l.most*siteMultiple {
 		state.used = l.most + 1
 	}
 	return state
 }
 
-func (l *addressLimit) add(address netip.Addr, bits int) int {
+// giveBack takes back one count of an address that was within its limit, if that was in the window of now.
+func (l *addressLimit) giveBack(address netip.Addr, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !now.UTC().Truncate(cmp.Or(l.window, time.Minute)).Equal(l.since) {
+		return
+	}
+	if address.Is4() {
+		l.add(address, address.BitLen(), -1)
+		return
+	}
+	l.add(address, ipv6HostBits, -1)
+	l.add(address, ipv6SiteBits, -1)
+}
+
+func (l *addressLimit) add(address netip.Addr, bits, n int) int {
 	prefix, _ := address.Prefix(bits) // malformed addresses share one count
 	used, _ := l.counts.Get(prefix)
-	l.counts.Add(prefix, used+1)
-	return used + 1
+	used = max(0, used+n)
+	l.counts.Add(prefix, used)
+	return used
 }
 
 // limitAddress counts a request against the bucket of its client address.

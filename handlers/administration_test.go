@@ -3,12 +3,14 @@ package handlers_test
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/handlers"
 )
 
 // matrix is the form of so many cells of one key, which are ticked or, if they were before, no longer are.
@@ -245,4 +247,94 @@ func TestAdministrativeCommandBeyondTheDay(t *testing.T) {
 	create().refuses(http.StatusTooManyRequests, domain.RateLimited)
 	s.skew.Add(int64(24 * time.Hour))
 	create().is(http.StatusCreated)
+}
+
+// Over the API and MCP, what takes something away passes a minute that is used up and counts in it. Whatever else comes
+// then is refused by the minute, also at the same endpoints, and an address may try in vain only so often.
+func TestTakingAwayPassesTheMinute(t *testing.T) {
+	const perMinute = 60
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, fmt.Sprintf(`{"gratis": {"perMinute": %d}}`, perMinute)),
+		config: func(c *handlers.Config) {
+			c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		}})
+	s.freshMinute()
+	from := func(address, method, path string, content any) answer {
+		return s.send(method, path, s.org.Secret, content, "X-Forwarded-For", address)
+	}
+	revoked, withdrawn := s.registered("a", 1, "one"), s.registered("b", 1, "two")
+	reserved := s.reserved("c", 1)
+	company := s.post(integrity+"/companies", body{"reference": "other"}).is(http.StatusCreated)["id"].(string)
+	key := s.post("/api/v1/organization/keys", body{"name": "n", "scopes": []string{"integrity:read"},
+		"companies": []string{"other"}}).is(http.StatusCreated)["id"].(string)
+	webhook, _ := s.webhook("https://hooks.example/x")
+	s.post(integrity+"/companies/"+company+"/webhooks", body{"webhookId": webhook, "enabled": true}).is(http.StatusOK)
+	invite := func(address string) string {
+		return s.post("/api/v1/organization/members", body{"email": address,
+			"role": "viewer"}).is(http.StatusCreated)["id"].(string)
+	}
+	invited, active := invite("new@example.com"), s.memberOf(s.actor("analyst@example.com", domain.Analyst)).String()
+	link := s.post(links, nil).is(http.StatusCreated)["id"].(string)
+	_, certificate := s.certificate("t", "text")
+	access, hooks := integrity+"/companies/"+company+"/access", integrity+"/companies/"+company+"/webhooks"
+	for s.get(integrity+"/usage").status != http.StatusTooManyRequests { //nolint:revive // until the minute is used up
+	}
+
+	const keys, members = "/api/v1/organization/keys/", "/api/v1/organization/members/"
+	takings := []struct {
+		method, path string
+		content      any
+		back         any // refused: it gives the same thing back
+	}{
+		{http.MethodPost, access, body{"keyId": key, "enabled": false}, body{"keyId": key, "enabled": true}},
+		{http.MethodPost, hooks, body{"webhookId": webhook, "enabled": false}, body{"webhookId": webhook, "enabled": true}},
+		{http.MethodPatch, integrity + "/webhooks/" + webhook, body{"enabled": false}, body{"enabled": true}},
+		{http.MethodDelete, integrity + "/webhooks/" + webhook, nil, nil},
+		{http.MethodPatch, integrity + "/companies/" + company, body{"status": "closed"}, body{"status": "active"}},
+		{http.MethodDelete, keys + key, nil, nil},
+		{http.MethodDelete, members + invited, nil, nil},
+		{http.MethodPatch, members + active, body{"status": "disabled"}, body{"status": "active"}},
+		{http.MethodDelete, members + active, nil, nil},
+		{http.MethodDelete, links + "/" + link, nil, nil},
+		{http.MethodDelete, integrity + "/reservations/" + reserved, nil, nil},
+		{http.MethodPost, integrity + "/records/" + revoked + "/revoke", nil, nil},
+		{http.MethodPost, certificationAction + "/certificates/" + certificate + "/revoke", body{"reason": "wrong"}, nil},
+	}
+	for i, taking := range takings {
+		if a := from("192.0.2.1", taking.method, taking.path, taking.content); a.status != http.StatusOK {
+			t.Errorf("%s %s: %d %s", taking.method, taking.path, a.status, a.body)
+		}
+		before := s.sequence()
+		// Again, it takes nothing away.
+		if taking.back != nil {
+			from(fmt.Sprintf("192.0.2.%d", 100+i), taking.method, taking.path, taking.back).refuses(
+				http.StatusTooManyRequests, domain.RateLimited)
+		}
+		from(fmt.Sprintf("192.0.2.%d", 100+i), taking.method, taking.path, taking.content).refuses(
+			http.StatusTooManyRequests, domain.RateLimited)
+		if s.sequence() != before {
+			t.Errorf("%s %s made an event", taking.method, taking.path)
+		}
+	}
+	if _, failed := s.tool(integrityMCP, s.org.Secret, "integrity_revoke", body{"publicId": withdrawn}); failed {
+		t.Error("the tool that revokes is refused")
+	}
+	for _, message := range []string{request("tools/call", `{"name":"integrity_lookup","arguments":{}}`),
+		request("tools/list", "{}")} {
+		s.rpc(integrityMCP, s.org.Secret, message).refuses(http.StatusTooManyRequests, domain.RateLimited)
+	}
+
+	// In vain, an address tries at most 60 times in a minute, of whatever it sends there; others are not held up.
+	last, _ := s.Key(t, s.org, domain.IntegrityRead)
+	for range 60 {
+		from("192.0.2.99", http.MethodDelete, keys+domain.NewID[domain.KeyID](s.Now()).String(),
+			nil).refuses(http.StatusTooManyRequests, domain.RateLimited)
+	}
+	from("192.0.2.99", http.MethodDelete, keys+last.ID.String(), nil).refuses(http.StatusTooManyRequests, domain.RateLimited)
+	from("192.0.2.98", http.MethodDelete, keys+last.ID.String(), nil).is(http.StatusOK)
+
+	used := s.number("SELECT used FROM meters WHERE shard = $1 AND subject = $2 ORDER BY minute DESC LIMIT 1")
+	if used < int64(perMinute+len(takings)) {
+		t.Errorf("%d requests are counted, want all", used)
+	}
+	s.Audit(t)
 }

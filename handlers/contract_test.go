@@ -258,7 +258,11 @@ func TestLimitsOfEveryOperation(t *testing.T) {
 	s.public("/api/public/integrity/unknown")
 	s.each(id, func(o *openapi3.Operation, send func(string, any, ...string) answer) {
 		if documents(o, http.StatusTooManyRequests) {
-			send(s.org.Secret, nil).refuses(http.StatusTooManyRequests, domain.RateLimited)
+			a := send(s.org.Secret, nil)
+			if a.status == http.StatusOK { // it took something away, and does so once
+				a = send(s.org.Secret, nil)
+			}
+			a.refuses(http.StatusTooManyRequests, domain.RateLimited)
 		}
 	})
 }

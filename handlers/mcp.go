@@ -204,9 +204,12 @@ func (s *server) speak(e *mcpEndpoint) handler {
 // charge counts the messages beyond the first, which authenticate has counted, in the organization's minute, and takes
 // what all of them cost of its month. A batch that does not fit into either is refused whole and takes nothing of the
 // month. Calls that the key's scopes or role do not allow are free; a body that is there and cannot be read costs as
-// much as one message.
+// much as one message. Once the minute is used up, a single call of a tool that takes something away goes on.
 func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message) error {
 	c := callOf(r)
+	if c.spent != nil && (len(messages) != 1 || e.tools[messages[0].Tool].effect != mcp.Destroys) {
+		return c.spent
+	}
 	if more := len(messages) - 1; more > 0 {
 		a := c.access
 		used, err := s.Store.CountMinute(r.Context(), a.Organization.Shard(), a.Organization, more, c.start)

@@ -44,6 +44,8 @@ type call struct {
 	unwanted   io.Reader  // the body, where it is passed over
 	arriving   *pacedBody // nil: no body was read
 	limits     []*limitState
+	spent      *domain.Error  // the minute's refusal, of a request that may still take something away
+	tookAway   bool           // it did
 	reached    int64          // the organization's sequence after what the request has written
 	over       []func()       // when the handler has returned
 	written    func()         // when the answer is written; may be nil
@@ -193,7 +195,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 			return response{}, refused
 		}
 	}
-	return resp, err
+	return resp, s.afterSpent(r, err)
 }
 
 // answer takes in what the request carries and calls the handler.

@@ -40,17 +40,18 @@ func (s *server) integrityEndpoints() []endpoint {
 	write := policy{scope: domain.IntegrityWrite, body: bodyRequired, judged: true}
 	admin := policy{scope: domain.IntegrityAdmin, body: bodyRequired}
 	adminRead := policy{scope: domain.IntegrityAdmin, noQuery: true}
+	change := policy{scope: domain.IntegrityAdmin, body: bodyRequired, takesAway: true}
 	return []endpoint{
 		{post, integrity + "/records", posted(domain.ReadDeclaration, single(s, s.register)), write},
 		{get, integrity + "/records", s.findRecords, policy{scope: domain.IntegrityRead, replica: true}},
 		{post, integrity + "/records/batch", s.registerBatch, policy{scope: domain.IntegrityWrite, body: bodyBatch}},
 		{post, integrity + "/reservations", posted(domain.ReadVersionReference, single(s, s.reserve)), write},
 		{get, integrity + "/reservations", s.listReservations, policy{scope: domain.IntegrityRead, replica: true}},
-		{http.MethodDelete, integrity + "/reservations/{publicId}", s.release, policy{scope: domain.IntegrityWrite, noQuery: true, judged: true}},
+		{http.MethodDelete, integrity + "/reservations/{publicId}", s.release, policy{scope: domain.IntegrityWrite, noQuery: true, judged: true, takesAway: true}},
 		{get, integrity + "/records/{publicId}", s.record, policy{scope: domain.IntegrityRead, replica: true, noQuery: true}},
 		{get, integrity + "/records/{publicId}/evidence", s.evidence, policy{scope: domain.IntegrityRead}},
 		{get, integrity + "/records/{publicId}/inclusion", s.inclusion, policy{scope: domain.IntegrityRead, noQuery: true}},
-		{post, integrity + "/records/{publicId}/revoke", s.revoke, policy{scope: domain.IntegrityRevoke, body: bodyOptional, judged: true}},
+		{post, integrity + "/records/{publicId}/revoke", s.revoke, policy{scope: domain.IntegrityRevoke, body: bodyOptional, judged: true, takesAway: true}},
 		{get, integrity + "/lookup", s.lookup, policy{scope: domain.IntegrityRead, replica: true}},
 		{get, feedRoute, s.changes, policy{scope: domain.IntegrityRead, replica: true}},
 		{get, integrity + "/usage", s.usage, policy{scope: domain.IntegrityRead, noQuery: true}},
@@ -58,24 +59,24 @@ func (s *server) integrityEndpoints() []endpoint {
 
 		{get, integrity + "/companies", s.listCompanies, policy{scope: domain.IntegrityRead, replica: true}},
 		{post, integrity + "/companies", posted(readCompany, s.createCompany), admin},
-		{http.MethodPatch, integrity + "/companies/{companyId}", s.setCompanyStatus, admin},
+		{http.MethodPatch, integrity + "/companies/{companyId}", s.setCompanyStatus, change},
 		{get, integrity + "/companies/{companyId}/access", s.listAccess, policy{scope: domain.IntegrityAdmin}},
-		{post, integrity + "/companies/{companyId}/access", s.setAccess, admin},
+		{post, integrity + "/companies/{companyId}/access", s.setAccess, change},
 		{get, integrity + "/companies/{companyId}/webhooks", s.listWebhookAccess, policy{scope: domain.IntegrityAdmin}},
-		{post, integrity + "/companies/{companyId}/webhooks", s.setWebhookAccess, admin},
+		{post, integrity + "/companies/{companyId}/webhooks", s.setWebhookAccess, change},
 
 		{get, integrity + "/webhooks", s.listWebhooks, adminRead},
 		{post, integrity + "/webhooks", s.createWebhook, admin},
 		{get, integrity + "/webhooks/{webhookId}", s.webhook, adminRead},
-		{http.MethodPatch, integrity + "/webhooks/{webhookId}", s.updateWebhook, admin},
-		{http.MethodDelete, integrity + "/webhooks/{webhookId}", s.deleteWebhook, adminRead},
+		{http.MethodPatch, integrity + "/webhooks/{webhookId}", s.updateWebhook, change},
+		{http.MethodDelete, integrity + "/webhooks/{webhookId}", s.deleteWebhook, policy{scope: domain.IntegrityAdmin, noQuery: true, takesAway: true}},
 		{post, integrity + "/webhooks/{webhookId}/secret/rotate", s.rotateSecret, policy{scope: domain.IntegrityAdmin, body: bodyOptional}},
 		{post, integrity + "/webhooks/{webhookId}/test", s.testWebhook, policy{scope: domain.IntegrityAdmin, body: bodyOptional, queues: true}},
 		{post, integrity + "/webhooks/{webhookId}/replay", s.replay, policy{scope: domain.IntegrityAdmin, body: bodyRequired, queues: true}},
 		{get, integrity + "/webhooks/{webhookId}/deliveries", s.listDeliveries, policy{scope: domain.IntegrityAdmin}},
 		{post, integrity + "/webhooks/deliveries/{deliveryId}/redeliver", s.redeliver, policy{scope: domain.IntegrityAdmin, body: bodyOptional, queues: true}},
 
-		{post, integrity + "/mcp", s.speak(s.integrityMCP()), policy{body: bodyMessage}},
+		{post, integrity + "/mcp", s.speak(s.integrityMCP()), policy{body: bodyMessage, takesAway: true}},
 	}
 }
 
@@ -110,7 +111,7 @@ func (s *server) certificationEndpoints() []endpoint {
 		{post, "/api/v1/versions/{id}/approve", s.approve, policy{scope: domain.ApprovalsWrite, monthly: true, body: bodyRequired}},
 		{post, "/api/v1/versions/{id}/certificates", s.issueCertificate, certify},
 		{get, "/api/v1/certificates/{id}/download", s.download, policy{scope: domain.CertificatesRead, monthly: true, noQuery: true}},
-		{post, "/api/v1/certificates/{id}/revoke", s.revokeCertificate, certify},
+		{post, "/api/v1/certificates/{id}/revoke", s.revokeCertificate, policy{scope: domain.CertificatesWrite, monthly: true, body: bodyRequired, takesAway: true}},
 		{get, "/api/v1/audit-events", s.auditEvents, policy{scope: domain.AuditRead, monthly: true, replica: true}},
 		{get, "/api/v1/metrics/detectors", s.detectorMetrics, policy{scope: domain.MetricsRead, monthly: true, replica: true, noQuery: true}},
 		{post, "/api/v1/manifests/validate", s.validateManifest, policy{scope: domain.ArtifactsRead, monthly: true, body: bodyManifest, noQuery: true}},
@@ -132,18 +133,19 @@ func (s *server) organizationEndpoints() []endpoint {
 	const organization = "/api/v1/organization"
 	write := policy{scope: domain.OrganizationAdmin, body: bodyRequired}
 	read := policy{scope: domain.OrganizationAdmin, noQuery: true}
+	remove := policy{scope: domain.OrganizationAdmin, noQuery: true, takesAway: true}
 	return []endpoint{
 		{get, organization, s.organization, policy{scope: anyScope, noQuery: true}},
 		{get, organization + "/keys", s.listKeys, policy{scope: domain.OrganizationAdmin}},
 		{post, organization + "/keys", posted(readNewKey, s.createKey), write},
 		{get, organization + "/keys/{keyId}", s.key, read},
 		{http.MethodPatch, organization + "/keys/{keyId}", s.updateKey, write},
-		{http.MethodDelete, organization + "/keys/{keyId}", s.revokeKey, read},
+		{http.MethodDelete, organization + "/keys/{keyId}", s.revokeKey, remove},
 		{post, organization + "/keys/{keyId}/rotate", s.rotateKey, policy{scope: domain.OrganizationAdmin, body: bodyOptional}},
 		{get, organization + "/members", s.listMembers, policy{scope: domain.OrganizationAdmin}},
 		{post, organization + "/members", posted(readInvitation, s.inviteMember), write},
-		{http.MethodPatch, organization + "/members/{memberId}", s.updateMember, write},
-		{http.MethodDelete, organization + "/members/{memberId}", s.endMember, read},
+		{http.MethodPatch, organization + "/members/{memberId}", s.updateMember, policy{scope: domain.OrganizationAdmin, body: bodyRequired, takesAway: true}},
+		{http.MethodDelete, organization + "/members/{memberId}", s.endMember, remove},
 	}
 }
 
@@ -157,7 +159,7 @@ func (s *server) oauthEndpoints() []endpoint {
 		{get, "/api/v1/oauth/links", s.listLinks, policy{scope: anyScope}},
 		{post, "/api/v1/oauth/links", posted(readOAuthScopes, s.startLink), policy{scope: anyScope, body: bodyOptional}},
 		{post, "/api/v1/oauth/links/redeem", s.redeemLink, policy{caller: anyone, bucket: minute, body: bodyRequired}},
-		{http.MethodDelete, "/api/v1/oauth/links/{linkId}", s.withdrawConsent, policy{scope: anyScope, noQuery: true}},
+		{http.MethodDelete, "/api/v1/oauth/links/{linkId}", s.withdrawConsent, policy{scope: anyScope, noQuery: true, takesAway: true}},
 	}
 	if s.OAuth.CanSignIn() {
 		// Their codes are secrets, and the provider is asked: not as often as a page.
@@ -244,6 +246,9 @@ type policy struct {
 	unattended bool
 	// judged is true of endpoints whose one command has its actor judged, and the request counted, by its group.
 	judged bool
+	// takesAway is true of endpoints whose one command may take something away (domain.TakesAway): such a command is
+	// executed after the organization's minute is used up, too.
+	takesAway bool
 }
 
 // caller says who may call.

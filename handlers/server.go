@@ -20,6 +20,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,20 +213,31 @@ func (c *call) origin() domain.Origin {
 	o := domain.Origin{
 		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Console: c.access.Console, Scope: c.scope, RequestID: c.requestID,
 	}
-	if c.presumed {
+	if o.Spent = c.spent; c.presumed {
 		o.Minute = c.start.Unix() / 60
 	}
 	return o
 }
 
 // execute has the ledger decide commands of the request under way, each as if it had been sent alone, and answers the
-// first refusal.
+// first refusal. Once the organization's minute is used up, only those that take something away are executed; all the
+// others are refused then, so that a form is not saved in part because the minute ended in its middle.
 func (s *server) execute(ctx context.Context, commands ...domain.Command) (err error) {
 	c := ctx.Value(callKey{}).(*call)
 	var refused error
 	if c.access.Console {
-		if commands, refused = s.countCommands(ctx, c, commands); len(commands) == 0 {
+		refused = s.countCommands(ctx, c, len(commands))
+	} else if c.spent != nil {
+		refused = c.spent
+	}
+	if refused != nil {
+		all := len(commands)
+		commands = slices.DeleteFunc(slices.Clone(commands), func(command domain.Command) bool { return !domain.TakesAway(command) })
+		if len(commands) == 0 {
 			return refused
+		}
+		if len(commands) == all {
+			refused = nil
 		}
 	}
 	for _, answer := range s.Ledger.Execute(ctx, commands...) {
@@ -234,31 +246,18 @@ func (s *server) execute(ctx context.Context, commands ...domain.Command) (err e
 			err = answer.Err
 		}
 	}
+	c.tookAway = c.spent != nil && err == nil
 	return cmp.Or(err, refused)
 }
 
-// countCommands counts commands of the console in their organization's minute, where requests with a key count too, and
-// returns those that may be executed: once the minute is used up, only those that take something away. All the others
-// are refused then, so that a form is not saved in part because the minute ended in its middle.
-func (s *server) countCommands(ctx context.Context, c *call, commands []domain.Command) ([]domain.Command, error) {
+// countCommands counts commands of the console in their organization's minute, where requests with a key count too.
+func (s *server) countCommands(ctx context.Context, c *call, n int) error {
 	o := c.access.Organization
-	used, err := s.Store.CountMinute(ctx, o.Shard(), o, len(commands), c.start)
-	if err == nil {
-		err = c.held(newLimitState(minute, c.access.PerMinute, used, c.start))
+	used, err := s.Store.CountMinute(ctx, o.Shard(), o, n, c.start)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		return commands, nil
-	}
-	var left []domain.Command
-	for _, command := range commands {
-		if domain.TakesAway(command) {
-			left = append(left, command)
-		}
-	}
-	if len(left) == len(commands) {
-		err = nil
-	}
-	return left, err
+	return c.held(newLimitState(minute, c.access.PerMinute, used, c.start))
 }
 
 // done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.
