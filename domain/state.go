@@ -30,13 +30,14 @@ type State struct {
 	// pending holds when each reservation that is not registered expires, those
 	// that have expired included. Loaded only where Needs asks for it.
 	pending table[OrganizationID, table[PublicID, time.Time]]
-	// webhooks holds destinations that were not deleted, authorized those of each
-	// company. Loaded only where Needs asks for them.
-	webhooks   table[WebhookID, *Webhook]
-	authorized table[CompanyID, table[WebhookID, bool]]
-	links      table[LinkID, *OAuthLink]
-	passkeys   table[PasskeyID, *Passkey] // not removed
-	requests   table[monthKey, RequestUsage]
+	// webhooks holds destinations that were not deleted, authorized the companies of each, and destinations how many
+	// each company has. Loaded only where Needs asks for them.
+	webhooks     table[WebhookID, *Webhook]
+	authorized   table[WebhookID, table[CompanyID, bool]]
+	destinations table[CompanyID, int]
+	links        table[LinkID, *OAuthLink]
+	passkeys     table[PasskeyID, *Passkey] // not removed
+	requests     table[monthKey, RequestUsage]
 	// administered is loaded only where a command is administrative; administering lists the organizations whose count
 	// this state's commands have raised, in the order of the first command.
 	administered  table[OrganizationID, AdministeredDay]

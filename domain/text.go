@@ -163,7 +163,11 @@ type TextsErasedBody struct {
 
 // apply forgets the texts wherever the state holds them.
 func (b *TextsErasedBody) apply(s *State, _ *Event) error {
-	erased := func(id TextID) bool { return slices.Contains(b.Texts, id) }
+	texts := make(map[TextID]bool, len(b.Texts))
+	for _, id := range b.Texts {
+		texts[id] = true
+	}
+	erased := func(id TextID) bool { return texts[id] }
 	for _, m := range s.members {
 		if erased(m.EmailID) {
 			m.Email = ""

@@ -161,9 +161,10 @@ type WebhookDeletedBody struct {
 
 func (b *WebhookDeletedBody) apply(s *State, _ *Event) error {
 	delete(s.webhooks, b.WebhookID)
-	for company := range s.authorized {
-		delete(s.authorized[company], b.WebhookID)
+	for company := range s.authorized[b.WebhookID] {
+		s.destinations[company]--
 	}
+	delete(s.authorized, b.WebhookID)
 	return nil
 }
 
@@ -175,7 +176,10 @@ type WebhookAccessBody struct {
 
 func (b *WebhookAccessBody) apply(s *State, e *Event) error {
 	if !b.Enabled {
-		delete(s.authorized[e.Company], b.WebhookID)
+		if companies := s.authorized[b.WebhookID]; companies[e.Company] {
+			delete(companies, e.Company)
+			s.destinations[e.Company]--
+		}
 		return nil
 	}
 	s.AddWebhookAccess(e.Company, b.WebhookID)
@@ -195,9 +199,13 @@ func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 
 // AddWebhookAccess loads that a destination is authorized for a company.
 func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
-	destinations := s.authorized[company]
-	destinations.put(webhook, true)
-	s.authorized.put(company, destinations)
+	companies := s.authorized[webhook]
+	if companies[company] {
+		return
+	}
+	companies.put(company, true)
+	s.authorized.put(webhook, companies)
+	s.destinations.put(company, s.destinations[company]+1)
 }
 
 // CreateWebhook adds a destination. It receives nothing until it is authorized for a company.
@@ -439,13 +447,13 @@ func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.webhook(c.Organization, c.Webhook) == nil {
 		return nil, ErrUnknownWebhook
 	}
-	authorized := s.authorized[c.Company]
-	if c.Enabled && !authorized[c.Webhook] && len(authorized) >= MaxWebhooksPerCompany {
+	authorized := s.authorized[c.Webhook][c.Company]
+	if c.Enabled && !authorized && s.destinations[c.Company] >= MaxWebhooksPerCompany {
 		return nil, &Error{
 			Code: WebhookLimit, RetryAfter: 24 * time.Hour,
 			Message: "The company has 20 authorized webhook destinations and may have no more; take one back first.",
 		}
 	}
-	c.UpdatedAt, c.idle = now, !c.Enabled && !authorized[c.Webhook]
+	c.UpdatedAt, c.idle = now, !c.Enabled && !authorized
 	return []Draft{{Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
 }

@@ -121,6 +121,17 @@ func TestWebhookLimits(t *testing.T) {
 	if code := authorize(ids[30], true); code != "" {
 		t.Errorf("after a deletion: %q", code)
 	}
+	for range 2 { // taking back what is not there makes no room
+		if code := authorize(ids[30], false); code != "" {
+			t.Errorf("taken back: %q", code)
+		}
+	}
+	if code := authorize(ids[31], true); code != "" {
+		t.Errorf("after it was taken back: %q", code)
+	}
+	if code := authorize(ids[30], true); code != WebhookLimit {
+		t.Errorf("destination 21 of a company, again: %q", code)
+	}
 	if code := authorize(ids[0], true); code != NotFound {
 		t.Errorf("a deleted destination: %q", code)
 	}

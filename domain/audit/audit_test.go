@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -720,5 +721,43 @@ func TestFindingsAreShort(t *testing.T) {
 	}
 	if !slices.ContainsFunc(p.audit().Findings, func(f audit.Finding) bool { return f.Check == audit.CheckActor && strings.HasSuffix(f.Found, "€…") }) {
 		t.Error("the actor is not found")
+	}
+}
+
+// TestManyFindingsOfOneEvent: they are counted, and the first of them kept.
+func TestManyFindingsOfOneEvent(t *testing.T) {
+	p := newPast(t)
+	p.register("d", 1)
+	last := &p.events[len(p.events)-1]
+	for i := range 50_000 {
+		text := audit.Text{Salt: []byte{1}}
+		binary.BigEndian.PutUint32(text.ID[4:], uint32(i)+1)
+		last.Stored = append(last.Stored, text)
+	}
+	if r := p.audit(); r.Count != 50_000 || len(r.Findings) != 100 || r.Findings[99].Sequence != last.Sequence || r.Damaged {
+		t.Errorf("%d findings, %d kept, damaged %t", r.Count, len(r.Findings), r.Damaged)
+	}
+	last.Stored = nil
+	for i := range p.events {
+		p.events[i].Hash[0] ^= 1
+	}
+	if r := p.audit(); !r.Damaged {
+		t.Error("a wrong hash is no damage")
+	}
+}
+
+// TestLargeDataIsNotKept: what the state holds to the end is no larger than the ledger writes it.
+func TestLargeDataIsNotKept(t *testing.T) {
+	p := newPast(t)
+	events := p.events
+	body := &domain.WebhookCreatedBody{WebhookID: domain.NewID[domain.WebhookID](p.now), Types: []domain.EventType{}, Secret: make([]byte, 1<<20)}
+	body.URL = domain.TextRef{ID: domain.NewID[domain.TextID](p.now), SHA256: strings.Repeat("0", 64)}
+	p.forge(append(events, audit.Event{Event: domain.Event{
+		Organization: p.id, Shard: p.id.Shard(), ID: domain.NewID[domain.EventID](p.now), V: 1, Type: domain.WebhookCreated, Subject: "x",
+		Actor: domain.OperatorActor, OccurredAt: p.now, Body: body,
+	}}))
+	r := p.audit(func(c *audit.Config) { c.WithoutTexts = true })
+	if r.Count != 1 || r.Findings[0].Check != audit.CheckHistory || !strings.Contains(r.Findings[0].Found, "bytes of data") {
+		t.Errorf("%v", r.Findings)
 	}
 }

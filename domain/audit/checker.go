@@ -166,7 +166,7 @@ func (c *Checker) follow(e *Event, v *verdict) error {
 	c.events++
 	h := c.history(e.Organization)
 	h.findings.add(c.placed(e, h)...)
-	h.findings.add(v.findings...)
+	h.findings.merge(&v.findings)
 	h.findings.add(c.ordered(e, h)...)
 	h.findings.add(c.acted(e, h)...)
 	h.head = Head(h.head, e.Hash)

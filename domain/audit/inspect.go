@@ -30,7 +30,7 @@ type Text struct {
 
 // verdict is what an event says about itself, without any other.
 type verdict struct {
-	findings    []Finding
+	findings    findings
 	sums        Sums
 	erased      []domain.TextID
 	certificate string // hash and size that a certificate was signed for
@@ -38,7 +38,7 @@ type verdict struct {
 
 func (c *Checker) inspect(e *Event) (v verdict) {
 	fail := func(check Check, expected, found string) {
-		v.findings = append(v.findings, finding(e, check, expected, found))
+		v.findings.add(finding(e, check, expected, found))
 	}
 	if e.Fault != "" {
 		fail(CheckReadable, "an event", e.Fault)
@@ -147,16 +147,23 @@ func (c *Checker) inspectSignature(v *verdict, fail failing, kind, keyID string,
 
 func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
 	refs := domain.TextRefs(e.Body)
-	for i, t := range e.Stored {
-		if !slices.ContainsFunc(refs, func(ref domain.TextRef) bool { return ref.ID == t.ID }) || e.text(t.ID) != &e.Stored[i] {
+	named, stored := map[domain.TextID]bool{}, make(map[domain.TextID]*Text, len(e.Stored))
+	for _, ref := range refs {
+		named[ref.ID] = true
+	}
+	for i := range e.Stored {
+		t := &e.Stored[i]
+		if !named[t.ID] || stored[t.ID] != nil {
 			fail(CheckText, "each text that the event names, once", "the text "+t.ID.String()+" besides")
+		} else {
+			stored[t.ID] = t
 		}
 	}
 	if c.WithoutTexts {
 		return
 	}
 	for _, ref := range refs {
-		text := e.text(ref.ID)
+		text := stored[ref.ID]
 		switch {
 		case text == nil:
 			fail(CheckText, "the text "+ref.ID.String(), "none")
@@ -172,6 +179,7 @@ func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
 	}
 }
 
+// text is the stored text of an id that the event names; nil where there is none.
 func (e *Event) text(id domain.TextID) *Text {
 	if i := slices.IndexFunc(e.Stored, func(t Text) bool { return t.ID == id }); i >= 0 {
 		return &e.Stored[i]

@@ -27,12 +27,24 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 		c.aside = appendAside(c.aside[:0], e, v.certificate)
 		return c.Parts.Append(partOf(id), c.aside)
 	}
-	if err := c.state.Apply(&e.Event); err != nil {
+	if _, ok := e.Body.(*domain.TextsErasedBody); ok {
+		c.skip(e) // the state holds no texts, and there is no need to look for these at every member
+		return nil
+	}
+	err := fmt.Errorf("%d bytes of data", len(e.Data))
+	if len(e.Data) <= maxKept {
+		err = c.state.Apply(&e.Event)
+	}
+	if err != nil {
 		h.findings.add(finding(e, CheckHistory, "an event that can follow those before it", err.Error()))
 		c.skip(e)
 	}
 	return nil
 }
+
+// maxKept is more than the data of any event that the state keeps to the end: those of keys, members, companies and
+// destinations. A history of larger ones would take as much memory as it is long.
+const maxKept = 64 << 10
 
 // known names what an event refers to and no event before it has made.
 func (c *Checker) known(e *Event) string {
@@ -229,9 +241,7 @@ func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
 		}
 		texts += p.texts
 		for id, found := range p.findings {
-			h := c.history(id)
-			h.findings.count += found.count - int64(len(found.all))
-			h.findings.add(found.all...)
+			c.history(id).findings.merge(found)
 		}
 		through++
 		if done != nil {

@@ -3,11 +3,14 @@ package audit
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 )
 
 // TestAside: what is set aside by hand is what encoding/binary writes, and comes back as it was.
@@ -56,3 +59,50 @@ func TestAside(t *testing.T) {
 		t.Error("a part of a claim was read")
 	}
 }
+
+// TestLongHistories: a history of many acts of one kind takes time in proportion to its length. Were each act to go through
+// all those before it, this test would take minutes to hours.
+func TestLongHistories(t *testing.T) {
+	const n = 50_000
+	id := func(i int) (id [16]byte) {
+		binary.BigEndian.PutUint32(id[4:], uint32(i)+1)
+		return id
+	}
+	for name, act := range map[string]func(i int) (company [16]byte, first, second domain.Body){
+		"members, each of whom is erased": func(i int) (none [16]byte, first, second domain.Body) {
+			return none, &domain.MemberAddedBody{MemberID: id(i), Email: domain.TextRef{ID: id(i)}}, &domain.TextsErasedBody{Texts: []domain.TextID{id(i)}}
+		},
+		"destinations of many companies, each of which is deleted": func(i int) (company [16]byte, first, second domain.Body) {
+			return id(i), &domain.WebhookAccessBody{WebhookID: id(i), Enabled: true}, &domain.WebhookDeletedBody{WebhookID: id(i)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := New(Config{Parts: discarded{}, Trusted: &evidence.TrustedKeys{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := domain.OrganizationID{1}
+			h := c.history(o)
+			c.state.AddOrganization(domain.Organization{ID: o})
+			for i := range 2 * n {
+				company, body, second := act(i % n)
+				if i >= n {
+					body = second
+				}
+				e := Event{Event: domain.Event{Organization: o, Sequence: int64(i) + 1, Company: company, Body: body}}
+				if err := c.apply(&e, h, &verdict{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if h.findings.count != 0 {
+				t.Error(h.findings.all[0])
+			}
+		})
+	}
+}
+
+// discarded keeps nothing that is set aside.
+type discarded struct{}
+
+func (discarded) Append(int, []byte) error { return nil }
+func (discarded) Open(int) io.Reader       { return strings.NewReader("") }

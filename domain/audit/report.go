@@ -267,11 +267,17 @@ func (f *findings) add(more ...Finding) {
 	f.damaged = f.damaged || slices.ContainsFunc(more, Finding.damages)
 	for _, one := range more {
 		one.Expected, one.Found = shortened(one.Expected), shortened(one.Found)
-		f.all = append(f.all, one)
+		if f.all = append(f.all, one); len(f.all) > 2*most {
+			f.trim()
+		}
 	}
-	if len(f.all) > 2*most {
-		f.trim()
-	}
+}
+
+// merge adds what others hold, and count.
+func (f *findings) merge(others *findings) {
+	f.add(others.all...)
+	f.count += others.count - int64(len(others.all))
+	f.damaged = f.damaged || others.damaged
 }
 
 // shortened is the beginning of a text that came with an event: a finding is kept to the end, and what a hostile bundle
@@ -287,6 +293,9 @@ func shortened(text string) string {
 // trim puts the findings in the order of sequences; those of one event stay as they were.
 func (f *findings) trim() []Finding {
 	slices.SortStableFunc(f.all, func(a, b Finding) int { return cmp.Compare(a.Sequence, b.Sequence) })
-	f.all = f.all[:min(len(f.all), most)]
+	if len(f.all) > most {
+		clear(f.all[most:])
+		f.all = f.all[:most]
+	}
 	return f.all
 }

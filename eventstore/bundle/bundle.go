@@ -145,6 +145,9 @@ func (m *Manifest) check() error {
 		if s.First != last+1 || s.Last < s.First {
 			return fmt.Errorf("segments[%d] must hold events from sequence %d", i, last+1)
 		}
+		if s.Bytes/minLine < s.Last-s.First+1 {
+			return fmt.Errorf("segments[%d] declares more events than %d bytes can hold", i, s.Bytes)
+		}
 		last, head = s.Last, s.HistorySHA256
 	}
 	if m.Events != last || m.HistorySHA256 != head {
@@ -152,6 +155,9 @@ func (m *Manifest) check() error {
 	}
 	return nil
 }
+
+// minLine is shorter than the line of any event.
+const minLine = 256
 
 var emptyHistory = strings.Repeat("0", 64)
 

@@ -117,6 +117,123 @@ func TestArchive(t *testing.T) {
 	}
 }
 
+// hostile is a zip file of a bundle whose only segment holds text, and of which the manifest says so many lines; files are
+// others in it.
+func hostile(t *testing.T, text []byte, lines int64, files ...string) string {
+	t.Helper()
+	m := Manifest{
+		Contract: Contract, Organization: domain.OrganizationID{1}, Issuer: "https://ledger.example", ExportedAt: "2026-11-01T10:00:00Z", Complete: true, Events: lines,
+		HistorySHA256: emptyHistory, TrustedKeys: describe(TrustedKeysFile, []byte("{}")),
+		Segments: []Segment{{File: describe("events/000000000001.ndjson", text), First: 1, Last: lines, HistorySHA256: emptyHistory}},
+	}
+	manifest, err := m.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made bytes.Buffer
+	w := zip.NewWriter(&made)
+	contents := map[string][]byte{ManifestFile: manifest, TrustedKeysFile: []byte("{}"), m.Segments[0].File.File: text}
+	for _, name := range append([]string{ManifestFile, TrustedKeysFile, m.Segments[0].File.File}, files...) {
+		file, err := w.Create(name)
+		if err == nil {
+			_, err = file.Write(contents[name])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "bundle.zip")
+	if err := os.WriteFile(path, made.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestHostileArchive: a small zip file is refused where the whole of it would take much to read.
+func TestHostileArchive(t *testing.T) {
+	for name, c := range map[string]struct {
+		path, wrong string
+	}{
+		"more lines than bytes can hold": {hostile(t, bytes.Repeat([]byte("\n"), 1<<20), 1<<20), "segments[0] declares more events than 1048576 bytes can hold"},
+		"zeros":                          {hostile(t, make([]byte, 2*expansionFrom), 1), "it unpacks to more than 16777216 bytes"},
+		"a long name":                    {hostile(t, make([]byte, minLine), 1, strings.Repeat("a/", 30_000)+"a"), "more than the 255 that a bundle may have"},
+	} {
+		if b, err := Open(c.path); err == nil || !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %v", name, err)
+			if err == nil {
+				b.Close()
+			}
+		}
+	}
+}
+
+// TestWalkStops: of a segment no more lines are read than the manifest declares, and of a bundle that is no history no
+// more than show it. What was not read is a finding.
+func TestWalkStops(t *testing.T) {
+	noise := bytes.Repeat([]byte(strings.Repeat("x", minLine-1)+"\n"), 5000)
+	for name, c := range map[string]struct {
+		text        []byte
+		lines, most int64 // declared, and given to take at most
+		found       string
+	}{
+		"more lines than declared": {bytes.Repeat([]byte("\n"), 1<<20), 10, 10, "or than the 10 lines of its events"},
+		"lines of nothing":         {noise, 5000, 2000, "more than 1000 lines without an event"},
+		"one endless line":         {make([]byte, maxLine*3/2), 10, 1, "a line of more than 8388608 bytes"},
+	} {
+		b, err := Open(hostile(t, c.text, c.lines))
+		if err != nil {
+			t.Fatal(err)
+		}
+		given := int64(0)
+		var found []audit.Finding
+		err = b.Walk(func(events []audit.Event) error { given += int64(len(events)); return nil }, func(f ...audit.Finding) { found = append(found, f...) })
+		if err != nil || given > c.most || !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == audit.CheckFile && strings.Contains(f.Found, c.found) }) {
+			t.Errorf("%s: %d lines, %v, %v", name, given, found, err)
+		}
+		b.Close()
+	}
+}
+
+// TestLongerThanDeclared: bytes behind those that the manifest declares are not read, be there terabytes of them.
+func TestLongerThanDeclared(t *testing.T) {
+	dir := t.TempDir()
+	archive, err := zip.OpenReader(hostile(t, bytes.Repeat([]byte("\n"), minLine), 1))
+	if err == nil {
+		err = errors.Join(os.CopyFS(dir, archive), archive.Close())
+	}
+	if err == nil {
+		err = os.Truncate(filepath.Join(dir, "events/000000000001.ndjson"), 1<<40)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	var found []audit.Finding
+	if err := b.Walk(func([]audit.Event) error { return nil }, func(f ...audit.Finding) { found = append(found, f...) }); err != nil ||
+		!slices.ContainsFunc(found, func(f audit.Finding) bool { return strings.Contains(f.Found, "the rest was not read") }) {
+		t.Errorf("%v, %v", found, err)
+	}
+	if _, err := b.Former().Next(); err == nil {
+		t.Error("a former history may be longer than its manifest declares")
+	}
+}
+
+// TestMinLine: no event has a shorter line.
+func TestMinLine(t *testing.T) {
+	e := audit.Event{Event: domain.Event{Sequence: 1, Type: domain.KeyRevoked, Data: []byte("{}")}}
+	e.ID[15] = 1
+	if text, err := line(&e, true); err != nil || len(text) < minLine {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
 // reads is the memory that a reader and the audit allocate for one line, and what the audit finds.
 func reads(t *testing.T, text []byte) (allocated uint64, found []audit.Finding) {
 	t.Helper()
@@ -148,7 +265,7 @@ func (discarded) Open(int) io.Reader       { return strings.NewReader("") }
 // wrong with it.
 func TestLineOfManyValues(t *testing.T) {
 	const most = 600 << 20
-	hostile := func(typ domain.EventType, data string) []byte {
+	event := func(typ domain.EventType, data string) []byte {
 		e := audit.Event{Event: domain.Event{Organization: domain.OrganizationID{1}, Sequence: 1, V: 1, Type: typ, OccurredAt: time.Unix(0, 0), Data: []byte(data)}}
 		e.ID[15] = 1
 		e.Hash = domain.LeafHash(e.Leaf())
@@ -166,10 +283,10 @@ func TestLineOfManyValues(t *testing.T) {
 		found string
 	}{
 		"64 MB of short values":     {[]byte(`{"detectors":[` + repeated("{}", 64<<20) + "]}\n"), "it has more than 8388608 bytes"},
-		"8 MB of short values":      {hostile(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 8000000)+`]}`), "it has more than 250000 values"},
-		"as many as may be":         {hostile(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 370000)+`]}`), "other bytes"},
-		"2 MB of names":             {hostile(domain.AnalysisCompleted, `{"limitations":[`+repeated(`"`+strings.Repeat("\\u0000", 5)+`"`, 2000000)+`]}`), "other bytes"},
-		"a member that is not read": {hostile(domain.AnalysisCompleted, `{"x":[`+repeated("[[]]", 8000000)+`]}`), "it has more than 250000 values"},
+		"8 MB of short values":      {event(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 8000000)+`]}`), "it has more than 250000 values"},
+		"as many as may be":         {event(domain.AnalysisCompleted, `{"detectors":[`+repeated("{}", 370000)+`]}`), "other bytes"},
+		"2 MB of names":             {event(domain.AnalysisCompleted, `{"limitations":[`+repeated(`"`+strings.Repeat("\\u0000", 5)+`"`, 2000000)+`]}`), "other bytes"},
+		"a member that is not read": {event(domain.AnalysisCompleted, `{"x":[`+repeated("[[]]", 8000000)+`]}`), "it has more than 250000 values"},
 	} {
 		allocated, found := reads(t, c.text)
 		if allocated > most {

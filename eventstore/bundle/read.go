@@ -42,7 +42,9 @@ func Open(path string) (*Bundle, error) {
 		var archive *zip.ReadCloser
 		if archive, err = zip.OpenReader(path); err == nil {
 			b.FS = archive
-			_, err = fs.ReadDir(archive, ".") // refuses names that are there twice
+			if err = checkArchive(&archive.Reader, info.Size()); err == nil {
+				_, err = fs.ReadDir(archive, ".") // refuses names that are there twice
+			}
 		}
 	}
 	if err != nil {
@@ -59,6 +61,31 @@ func Open(path string) (*Bundle, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+// Bounds of a zip file, beyond anything that an export writes: every event has a hash and an id, which no compression makes
+// shorter, so a bundle never unpacks to much more than its size. The reader of zip files makes a directory of every part of
+// a name, which of long names would take more than the file.
+const (
+	maxExpansion  = 200 // times the size of the zip file
+	expansionFrom = 16 << 20
+	maxName       = 255
+)
+
+// checkArchive refuses a zip file beyond these bounds, before anything of it is unpacked.
+func checkArchive(archive *zip.Reader, size int64) error {
+	most := uint64(max(expansionFrom, size*maxExpansion))
+	var unpacked uint64
+	for _, f := range archive.File {
+		if len(f.Name) > maxName {
+			return fmt.Errorf("a file in it has a name of %d bytes, more than the %d that a bundle may have", len(f.Name), maxName)
+		}
+		if f.UncompressedSize64 > most-unpacked {
+			return fmt.Errorf("it unpacks to more than %d bytes, which no bundle of %d bytes does", most, size)
+		}
+		unpacked += f.UncompressedSize64
+	}
+	return nil
 }
 
 // Close gives back what Open has opened.
@@ -129,7 +156,12 @@ func (b *Bundle) foreign() (found []audit.Finding, err error) {
 	return found, nil
 }
 
-// Walk gives all events to take, in order, and what is wrong with the files to found.
+// maxUnreadable is how many lines without an event Walk passes over. What has more of them is no history, and reading on
+// would cost time and say nothing more.
+const maxUnreadable = 1000
+
+// Walk gives all events to take, in order, and what is wrong with the files to found. It reads no more of a segment than
+// the manifest declares, and stops where a bundle is no history.
 func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Finding)) error {
 	foreign, err := b.foreign()
 	if err != nil {
@@ -138,6 +170,7 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 	found(foreign...)
 	var head [sha256.Size]byte
 	var last int64
+	unreadable := 0
 	for _, s := range b.Segments {
 		r, err := b.open(s)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -154,12 +187,20 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 				audit.Spread(len(lines), func(i int) { events[i] = readLine(lines[i], b.Organization, next+int64(i)) })
 				for i := range events {
 					head, last = audit.Head(head, events[i].Hash), events[i].Sequence
+					if events[i].Fault != "" {
+						unreadable++
+					}
 				}
 				next += int64(len(events))
 				if err := take(events); err != nil {
 					r.f.Close()
 					return err
 				}
+			}
+			if r.endless || unreadable > maxUnreadable {
+				r.f.Close()
+				found(s.differs(fmt.Sprintf("a line of more than %d bytes, or more than %d lines without an event: nothing after them was read", maxLine, maxUnreadable))...)
+				return nil
 			}
 		}
 		if !errors.Is(err, io.EOF) {
@@ -181,9 +222,12 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 type segmentReader struct {
 	Segment
 	*bufio.Reader
-	f    fs.File
-	sum  hash.Hash
-	read int64
+	f       fs.File
+	sum     hash.Hash
+	read    int64
+	left    int64 // lines that the manifest declares and that were not read
+	more    bool  // the file goes on behind what the manifest declares
+	endless bool  // a line is longer than maxLine; nothing after its beginning is read
 }
 
 // Bounds of one line, beyond anything that a ledger writes. Decoding takes much more memory than the text: a hundred bytes
@@ -213,8 +257,15 @@ func (b *Bundle) open(s Segment) (*segmentReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.New()
-	return &segmentReader{Segment: s, Reader: bufio.NewReaderSize(io.TeeReader(f, sum), 1<<20), f: f, sum: sum}, nil
+	r := &segmentReader{Segment: s, f: f, sum: sha256.New(), left: s.Last - s.First + 1}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("bundle %s: %w", b.path, err)
+	}
+	r.more = info.Size() > s.Bytes
+	r.Reader = bufio.NewReaderSize(io.TeeReader(io.LimitReader(f, s.Bytes), r.sum), 1<<20)
+	return r, nil
 }
 
 // openRegular opens a file of a bundle: neither a link, which may lead out of it, nor anything that never ends.
@@ -233,8 +284,8 @@ func (f files) openRegular(name string) (fs.File, error) {
 	return file, nil
 }
 
-// maxFile is longer than a manifest or a trusted-keys file can be.
-const maxFile = 64 << 20
+// maxFile is longer than a manifest or a trusted-keys file can be: one of the history of a billion events is shorter.
+const maxFile = 16 << 20
 
 // readRegular reads a whole file of a bundle but its events.
 func (f files) readRegular(name string) ([]byte, error) {
@@ -253,24 +304,32 @@ func (f files) readRegular(name string) ([]byte, error) {
 	return text, nil
 }
 
-// lines reads a group of lines with their line feeds; io.EOF comes with the last ones.
+// lines reads a group of lines with their line feeds, and no more lines than the manifest declares; io.EOF comes with the
+// last ones.
 func (r *segmentReader) lines() (lines [][]byte, err error) {
-	for size := 0; len(lines) < readGroup && size < readGroupBytes && err == nil; {
+	for size := 0; len(lines) < readGroup && size < readGroupBytes && err == nil && !r.endless; {
+		if r.left == 0 {
+			_, err = r.Peek(1)
+			r.more = r.more || err == nil
+			return lines, io.EOF
+		}
 		var line []byte
 		if line, err = r.line(); len(line) > 0 {
+			r.left--
 			lines, size = append(lines, line), size+len(line)
 		}
 	}
 	return lines, err
 }
 
-// line reads a line. Of one that is longer than maxLine it keeps little more than that, which checkLine refuses.
+// line reads a line. Of one that is longer than maxLine it reads little more than that, which checkLine refuses.
 func (r *segmentReader) line() (line []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
 		r.read += int64(len(part))
-		if len(line) <= maxLine {
-			line = append(line, part...)
+		line = append(line, part...)
+		if r.endless = len(line) > maxLine; r.endless {
+			return line, nil
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err
@@ -281,6 +340,9 @@ func (r *segmentReader) line() (line []byte, err error) {
 // end compares the whole file, after its last line, and closes it.
 func (r *segmentReader) end() []audit.Finding {
 	r.f.Close()
+	if r.more {
+		return r.differs(fmt.Sprintf("more than that, or than the %d lines of its events: the rest was not read", r.Last-r.First+1))
+	}
 	return r.compare(File{r.File.File, r.read, hex.EncodeToString(r.sum.Sum(nil))})
 }
 

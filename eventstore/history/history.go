@@ -325,17 +325,19 @@ func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasur
 	for shard, all := range shards {
 		for some := range slices.Chunk(all, page) {
 			organizations, ids := make([]domain.OrganizationID, len(some)), make([]domain.TextID, len(some))
+			sequences := make(map[audit.Erasure]int64, len(some)) // by the rest of it
 			for i, e := range some {
 				organizations[i], ids[i] = e.Organization, e.Text
+				sequences[audit.Erasure{Organization: e.Organization, Text: e.Text}] = e.Sequence
 			}
 			rows, _ := pool.Query(ctx, readTexts, shard, organizations, ids)
 			var organization domain.OrganizationID
 			var id domain.TextID
 			var body *string
 			if _, err := pgx.ForEachRow(rows, []any{&organization, &id, nil, &body}, func() error {
-				if body != nil {
-					i := slices.IndexFunc(some, func(e audit.Erasure) bool { return e.Organization == organization && e.Text == id })
-					present = append(present, some[i])
+				if e := (audit.Erasure{Organization: organization, Text: id}); body != nil {
+					e.Sequence = sequences[e]
+					present = append(present, e)
 				}
 				return nil
 			}); err != nil {
