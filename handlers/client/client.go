@@ -191,17 +191,35 @@ func hasMembers(data json.RawMessage) bool {
 // checkPage requires of a page that it says whether there is more, and then a cursor other than the one asked with.
 func checkPage(data json.RawMessage, after string) error {
 	var page struct {
-		HasMore    *bool           `json:"hasMore"`
-		NextCursor json.RawMessage `json:"nextCursor"`
+		HasMore    *bool `json:"hasMore"`
+		NextCursor any   `json:"nextCursor"` // a number in the feed, which has its own check
 	}
 	if err := json.Unmarshal(data, &page); err != nil || page.HasMore == nil {
 		return errors.New("a page must say whether there is more")
 	}
-	cursor := strings.Trim(string(page.NextCursor), `"`)
-	if *page.HasMore && (cursor == "" || cursor == "null" || cursor == after) {
+	cursor, isText := page.NextCursor.(string)
+	if *page.HasMore && (page.NextCursor == nil || isText && (cursor == "" || cursor == after)) {
 		return errors.New("the cursor does not move")
 	}
 	return nil
+}
+
+// Walk asks for page after page until there is no more. It fails when the cursors repeat, as a broken service's do: the
+// walk would never end.
+func Walk(ask func(after string) (wire.Next, error)) error {
+	after, mark := "", "" // Brent's algorithm: a circle comes back to a mark, which is set ever more rarely
+	for n := 1; ; n++ {
+		next, err := ask(after)
+		if err != nil || !next.HasMore || next.NextCursor == nil {
+			return err
+		}
+		if after = *next.NextCursor; after == mark {
+			return errors.New("the cursors of the service's pages repeat")
+		}
+		if n&(n-1) == 0 {
+			mark = after
+		}
+	}
 }
 
 // request makes what is sent.

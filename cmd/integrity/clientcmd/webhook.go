@@ -63,15 +63,15 @@ func companyIDs(ctx context.Context, service *client.Client, references []string
 		return nil, nil
 	}
 	found := map[string]string{}
-	for after, more := new(""), true; more && after != nil; {
-		page, err := service.Companies(ctx, client.CompaniesQuery{All: true}, *after)
-		if err != nil {
-			return nil, Refusal(err)
-		}
+	err := client.Walk(func(after string) (wire.Next, error) {
+		page, err := service.Companies(ctx, client.CompaniesQuery{All: true}, after)
 		for _, company := range page.Companies {
 			found[company.Reference] = company.ID
 		}
-		after, more = page.NextCursor, page.HasMore
+		return page.Next, err
+	})
+	if err != nil {
+		return nil, Refusal(err)
 	}
 	ids := make([]string, len(references))
 	for i, reference := range references {
@@ -182,23 +182,22 @@ func (a *app) webhookDeliveriesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, after := wire.Deliveries{Deliveries: []wire.Delivery{}, Next: wire.Next{HasMore: true}}, ""
-		for list.HasMore && len(list.Deliveries) < *most {
+		list := []wire.Delivery{}
+		err = client.Walk(func(after string) (wire.Next, error) {
 			page, err := service.Deliveries(c.Context(), args[0], *status, after)
-			if err != nil {
-				return Refusal(err)
-			}
-			list.Deliveries, list.HasMore = append(list.Deliveries, page.Deliveries...), page.HasMore && page.NextCursor != nil
-			if list.HasMore {
-				after = *page.NextCursor
-			}
+			list = append(list, page.Deliveries...)
+			page.HasMore = page.HasMore && len(list) < *most
+			return page.Next, err
+		})
+		if err != nil {
+			return Refusal(err)
 		}
-		list.Deliveries = list.Deliveries[:min(*most, len(list.Deliveries))]
+		list = list[:min(*most, len(list))]
 		var text strings.Builder
-		for _, d := range list.Deliveries {
+		for _, d := range list {
 			text.WriteString(deliveryText(d))
 		}
-		return a.Print(flags.JSON, map[string]any{"deliveries": list.Deliveries}, text.String())
+		return a.Print(flags.JSON, map[string]any{"deliveries": list}, text.String())
 	}
 	return c
 }

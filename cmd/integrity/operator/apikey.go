@@ -87,9 +87,9 @@ func (a *app) apikeyListCommand() *cobra.Command {
 			}
 			return page, more, after, err
 		}, a.viewKey,
-		func(ctx context.Context, service *client.Client, after string) ([]KeyView, bool, *string, error) {
+		func(ctx context.Context, service *client.Client, after string) ([]KeyView, wire.Next, error) {
 			page, err := service.APIKeys(ctx, after)
-			return each(page.Keys, a.viewAPIKey), page.HasMore, page.NextCursor, err
+			return each(page.Keys, a.viewAPIKey), page.Next, err
 		})
 }
 

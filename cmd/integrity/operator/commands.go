@@ -21,6 +21,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
@@ -322,17 +323,18 @@ func list[T any, V shown](a *app, command, name string, read func(*query.Store, 
 func apiList[T any, V shown](
 	a *app, command, name string,
 	read func(ctx context.Context, s *query.Store, id domain.OrganizationID, after string) (page []T, more bool, next string, err error), view func(T) V,
-	ask func(ctx context.Context, service *client.Client, after string) (page []V, more bool, next *string, err error),
+	ask func(ctx context.Context, service *client.Client, after string) (page []V, next wire.Next, err error),
 ) *cobra.Command {
 	v, id := a.organizationAPIVerb(command)
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		var all []V
-		for after, more := new(""), true; more && after != nil; {
-			page, further, next, err := ask(ctx, service, *after)
-			if err != nil {
-				return clientcmd.Refusal(err)
-			}
-			all, more, after = append(all, page...), further, next
+		err := client.Walk(func(after string) (wire.Next, error) {
+			page, next, err := ask(ctx, service, after)
+			all = append(all, page...)
+			return next, err
+		})
+		if err != nil {
+			return clientcmd.Refusal(err)
 		}
 		return showAll(v, name, all, func(one V) V { return one })
 	}

@@ -66,9 +66,9 @@ func (a *app) memberListCommand() *cobra.Command {
 			}
 			return page, more, after, err
 		}, viewMember,
-		func(ctx context.Context, service *client.Client, after string) ([]MemberView, bool, *string, error) {
+		func(ctx context.Context, service *client.Client, after string) ([]MemberView, wire.Next, error) {
 			page, err := service.Members(ctx, after)
-			return each(page.Members, viewFullMember), page.HasMore, page.NextCursor, err
+			return each(page.Members, viewFullMember), page.Next, err
 		})
 }
 
@@ -211,17 +211,18 @@ func memberNamed(ctx context.Context, service *client.Client, id domain.MemberID
 	if !id.IsZero() {
 		return id.String(), nil
 	}
-	for after, more := new(""), true; more && after != nil; {
-		page, err := service.Members(ctx, *after)
-		if err != nil {
-			return "", clientcmd.Refusal(err)
-		}
+	found := ""
+	err := client.Walk(func(after string) (wire.Next, error) {
+		page, err := service.Members(ctx, after)
 		for _, m := range page.Members {
 			if m.Email != nil && domain.SameEmail(*m.Email, email) && m.Status != domain.MemberEnded {
-				return m.ID, nil
+				found, page.HasMore = m.ID, false
 			}
 		}
-		after, more = page.NextCursor, page.HasMore
+		return page.Next, err
+	})
+	if err != nil || found != "" {
+		return found, clientcmd.Refusal(err)
 	}
 	return "", cli.NegativeError("the organization has no member with this address")
 }
