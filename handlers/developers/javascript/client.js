@@ -519,15 +519,25 @@ export class Client {
   }
 }
 
-// pages asks for page after page, to the end.
+// pages asks for page after page, to the end; not in a circle, which comes back to a mark that is set ever more rarely
+// (Brent's algorithm).
 async function* pages(ask) {
-  for (let after; ; ) {
+  let after;
+  let mark;
+  for (let n = 1, next = 1; ; n++) {
     const page = await ask(after);
     yield page;
     if (!page.hasMore) {
       return;
     }
     after = page.nextCursor;
+    if (after === mark) {
+      throw notOfTheService({ status: 200 });
+    }
+    if (n === next) {
+      mark = after;
+      next *= 2;
+    }
   }
 }
 

@@ -37,6 +37,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import itertools
 import json
 import math
 import os
@@ -45,6 +46,7 @@ import ssl
 import stat
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -67,6 +69,7 @@ _ORGANIZATION: Final = "/api/v1/organization"
 _LOG: Final = "/api/public/log/"
 _TILE: Final = 256  # hashes of a whole tile
 _MAX_ANSWER: Final = 8 << 20
+_MAX_HEADERS: Final = 128 << 10  # bytes, interim answers (1xx) included, which httpx reads without end
 _LONG_POLL: Final = 25  # seconds that the service holds an empty page of changes open at most
 _PAUSE: Final = 5.0  # seconds after an empty page that came at once
 _SESSION: Final = 10.0  # seconds after a write
@@ -623,7 +626,7 @@ class IntegrityClient:
 
     async def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, Any] | None = None, *,
-        public: bool = False, newest: bool = False, held: float = 0, member: str = "data", kind: type = dict, reads: bool = False,
+        public: bool = False, newest: bool = False, held: float = 0, member: str = "data", kind: type[Any] = dict, reads: bool = False,
     ) -> tuple[bytes, dict[str, Any]]:
         """One request: the bytes of a success and its object, whose member is of that kind.
 
@@ -661,7 +664,9 @@ class IntegrityClient:
             headers["Content-Type"] = "application/json"
         params = {name: "true" if value is True else str(value) for name, value in (query or {}).items() if value is not None}
         time_left = self._timeout + held
-        request = self._http.build_request(method, path, content=content, headers=headers, params=params, timeout=time_left)
+        request = self._http.build_request(
+            method, path, content=content, headers=headers, params=params, timeout=time_left, extensions={"trace": _bound_reads},
+        )
         try:
             # A task of its own: httpx cancels within its task too, which would confuse a deadline there.
             response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request)), time_left)
@@ -690,7 +695,9 @@ class IntegrityClient:
         raise Refused(status, refusal, retry_after, request_id)
 
     async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        _left.set(_MAX_HEADERS)
         response = await self._http.send(request, stream=True)
+        _left.set(2 * _MAX_ANSWER)  # the framing of chunks included
         try:
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise Unanswered("the answer is compressed, which was not asked for")  # a little can unpack to any length
@@ -755,6 +762,27 @@ async def reconcile_pending(client: IntegrityClient, declaration: Mapping[str, A
         if error.code != "RECORD_NOT_FOUND":
             raise
     return await client.register(declaration)
+
+
+# The number of bytes that the exchange of this task may still read.
+_left: ContextVar[int] = ContextVar("_left")
+
+
+async def _bound_reads(event: str, info: Mapping[str, Any]) -> None:
+    """Bounds what is read from a new connection: a trace of httpcore, which hands out its stream here alone."""
+    if event not in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+        return
+    stream = info["return_value"]
+    unbounded = stream.read
+
+    async def read(max_bytes: int, timeout: float | None = None) -> bytes:
+        block: bytes = await unbounded(max_bytes, timeout)
+        _left.set(_left.get() - len(block))
+        if _left.get() < 0:
+            raise Unanswered("the answer is too long to be of this service")
+        return block
+
+    stream.read = read
 
 
 def _seconds(retry_after: str) -> int | None:
@@ -827,17 +855,22 @@ def _is_page(data: Mapping[str, Any], after: int | str | None) -> bool:
         if not isinstance(events, list) or not all(isinstance(event, dict) for event in events) or not isinstance(cursor, int):
             return False
         return cursor > after if more or events else cursor >= after
-    return not more or isinstance(cursor, str) and cursor not in ("", after)
+    return not more or isinstance(cursor, str) and cursor.isprintable() and cursor not in ("", after)
 
 
 async def _pages(ask: Callable[[str | None], Awaitable[dict[str, Any]]], after: str | None = None) -> AsyncGenerator[dict[str, Any], None]:
-    """Page after page, to the end."""
-    while True:
+    """Page after page, to the end; not in a circle."""
+    mark = after  # Brent's algorithm: a circle comes back to a mark, which is set ever more rarely
+    for n in itertools.count(1):
         page = await ask(after)
         yield page
         if not page.get("hasMore"):
             return
         after = page["nextCursor"]
+        if after == mark:
+            raise Unanswered("the cursors repeat: the answer is not of this service")
+        if n & (n - 1) == 0:
+            mark = after
 
 
 def _origin(base_url: str) -> str:

@@ -21,18 +21,20 @@ const operations = {
   list: (client) => walk(client.companies()),
   changes: (client) => walk(client.changes({ companyReference: "c" })),
   signed: (client) => client.evidence({ publicId: "a" }),
+  log: (client) => client.logTile({ level: 0, n: 0 }),
 };
 
-test("every answer that is not the service's is the client's own error, in time", { timeout: 240_000 }, async () => {
+// The time limit is for a client that waits for ever, not for a slow machine.
+test("every answer that is not the service's is the client's own error, in time", { timeout: 900_000 }, async () => {
   const failures = [];
-  await Promise.all(peers.map(async ({ name, origin, fails }) => {
-    const client = new Client({ baseUrl: origin, apiKey: "ik_secret", timeout: 2000 });
-    for (const operation of fails) {
-      await operations[operation](client).then(
-        (result) => failures.push(`${name}, ${operation}: ${JSON.stringify(result)}`),
-        (error) => error instanceof IntegrityError || failures.push(`${name}, ${operation}: ${error.stack}`),
-      );
-    }
+  await Promise.all(peers.flatMap(({ name, origin, fails, holds }) => {
+    // Not the clock may end an answer that can be judged, but for what Node.js never hands out.
+    const long = !holds && !["1xx without end", "a packed body of garbage"].includes(name);
+    const client = new Client({ baseUrl: origin, apiKey: "ik_secret", timeout: long ? 300_000 : 2000 });
+    return fails.map((operation) => operations[operation](client).then(
+      (result) => failures.push(`${name}, ${operation}: ${JSON.stringify(result)}`),
+      (error) => (error instanceof IntegrityError && !(long && error.code === "TIMEOUT")) || failures.push(`${name}, ${operation}: ${error.stack}`),
+    ));
   }));
   assert.deepEqual(failures, []);
   assert.ok(peers.length > 100);
