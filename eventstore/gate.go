@@ -139,6 +139,11 @@ func (g *Gate) Err() error {
 	return g.why
 }
 
+// Ask asks the ledger's row, in which every process can read that the ledger takes only newer programs.
+func (g *Gate) Ask(ctx context.Context, from history.Querier) error {
+	return g.pass(g.obeys(ctx, from))
+}
+
 // pass closes the gate where the error is an *OutdatedError, and returns it.
 func (g *Gate) pass(err error) error {
 	why, outdated := err.(*OutdatedError) //nolint:errorlint // admit wraps nothing

@@ -24,8 +24,8 @@ import (
 //
 // A process remembers, for each shard, the last event of its own whose commit was acknowledged. Commits of others do not
 // count: with a synchronous standby, one that was never acknowledged may be visible for a while and then be lost. Every
-// group compares its locked head with that, and where its connection is new, the event itself, because another process
-// may have gone on from an earlier one.
+// group compares its locked head with that, and where its connection is new or leads to another server, the event itself,
+// because another process may have gone on from an earlier one.
 //
 // Everything is accepted once the ledger's epoch is higher than the process knows it: somebody has run integrity restore
 // since, which says that the operator knows of the loss.
@@ -59,7 +59,19 @@ type mark struct {
 	position int64
 	at       time.Time
 	hash     [32]byte
-	conn     uint64 // the newest connection on which it was found
+	on       connected // the newest connection to its server on which it was found
+}
+
+// connected is a connection, by its number, and the server that it leads to, by its start. During a failover two servers
+// may take commits, and a pool may hold connections to both.
+type connected struct {
+	number uint64
+	server time.Time
+}
+
+// proves reports whether what was found on c is there on another connection as well.
+func (c connected) proves(other connected) bool {
+	return c.server.Equal(other.server) && other.number <= c.number
 }
 
 // LostError says that the database lacks what this process has seen in it.
@@ -154,13 +166,15 @@ func (g *Guard) judge() {
 // comparison is what a group compares its shard with.
 type comparison struct {
 	mark  mark
-	conn  uint64
+	on    *connected
 	asked bool
 	hash  []byte // nil: there is no event
 }
 
-// guardKey is where a connection's CustomData holds its number.
+// guardKey is where a connection's CustomData holds its *connected.
 const guardKey = "guard"
+
+const readServer = "SELECT pg_postmaster_start_time()"
 
 // readEventHash finds the first event after a position; an equality on the position takes the index of sequences where
 // the tables have no statistics.
@@ -169,15 +183,18 @@ const readEventHash = "SELECT hash FROM events WHERE shard = $1 AND position > $
 // begin asks for the event of the mark, in a group's first round trip, where the connection is new to the shard.
 func (g *Guard) begin(b *pgx.Batch, conn *pgx.Conn, shard domain.Shard) *comparison {
 	custom := conn.PgConn().CustomData()
-	number, known := custom[guardKey].(uint64)
+	on, known := custom[guardKey].(*connected)
 	if !known {
-		number = g.conns.Add(1)
-		custom[guardKey] = number
+		on = &connected{number: g.conns.Add(1)}
+		b.Queue(readServer).QueryRow(func(row pgx.Row) error {
+			custom[guardKey] = on
+			return row.Scan(&on.server)
+		})
 	}
 	g.mu.Lock()
-	c := &comparison{mark: g.marks[shard], conn: number}
+	c := &comparison{mark: g.marks[shard], on: on}
 	g.mu.Unlock()
-	if c.asked = c.mark.position > 0 && number > c.mark.conn; c.asked {
+	if c.asked = c.mark.position > 0 && !c.mark.on.proves(*on); c.asked {
 		b.Queue(readEventHash, shard, c.mark.position-1).Query(func(rows pgx.Rows) error {
 			hashes, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 			if len(hashes) > 0 {
@@ -200,9 +217,9 @@ func (g *Guard) compare(of *group) error {
 		wake(g.wake)
 	} else if c.asked {
 		g.mu.Lock()
-		if m, ok := g.marks[of.shard]; ok && m.conn < c.conn {
-			m.conn = c.conn
-			g.marks[of.shard] = m
+		if now, ok := g.marks[of.shard]; ok && now.hash == m.hash {
+			now.on = *c.on
+			g.marks[of.shard] = now
 		}
 		g.mu.Unlock()
 	}
@@ -217,7 +234,11 @@ func (g *Guard) acknowledged(of *group) {
 	last := &of.events[len(of.events)-1]
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.marks[of.shard] = mark{last.Position, of.now, last.Hash, max(of.guarded.conn, g.marks[of.shard].conn)}
+	on := g.marks[of.shard].on
+	if !on.proves(*of.guarded.on) {
+		on = *of.guarded.on
+	}
+	g.marks[of.shard] = mark{last.Position, of.now, last.Hash, on}
 }
 
 // lookEvery is how often a process that commits nothing compares, and how soon a raised epoch is accepted.

@@ -11,8 +11,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/migrations"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -150,6 +153,52 @@ func TestGuardNoticesAnotherHistory(t *testing.T) {
 	g.look()
 	if !g.Guard.Lost()[eventstore.ByCommits] {
 		t.Error("nothing is lost")
+	}
+}
+
+// TestGuardTellsServersApart: while two servers take commits, a connection to the former one that was opened first commits
+// nothing after a commit on the other, though the shard's head is beyond that by now.
+func TestGuardTellsServersApart(t *testing.T) {
+	pgtest.OneServer(t, "a primary and its standby are servers of their own")
+	c, ctx := pgtest.NewCluster(t, false), context.Background()
+	if err := migrations.Up(ctx, c.PrimaryURL()); err != nil {
+		t.Fatal(err)
+	}
+	l := ledgertest.Attach(t, c.PrimaryURL())
+	l.Ledger = l.Process(t, l.URL)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	process := l.Process(t, l.URL)
+	former, document := process.Pool, 0
+	register := func(by *eventstore.Ledger) error {
+		document++
+		return by.Do(ctx, l.Register(t, o, o.Declaration(fmt.Sprint(document), 1, "x")))
+	}
+	registers := func(by *eventstore.Ledger) {
+		t.Helper()
+		if err := register(by); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registers(process)
+	const head = "SELECT position FROM shard_heads WHERE shard = 1"
+	pgtest.Eventually(t, "the standby has the event", func() (bool, error) {
+		at, err := pgtest.Ask[int64](c.PrimaryURL(), head)
+		there, err2 := pgtest.Ask[int64](c.StandbyURL(), head)
+		return at == there, errors.Join(err, err2)
+	})
+	c.Promote(t)
+	promoted, err := cluster.At(c.StandbyURL()).CommitPool(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer promoted.Close()
+	process.Pool = promoted
+	registers(process)
+	registers(l.Ledger) // on the former primary, as another process
+	registers(l.Ledger)
+	process.Pool = former
+	if err, ok := errors.AsType[*domain.Error](register(process)); !ok || err.Code != domain.TemporarilyUnavailable {
+		t.Errorf("a registration on a server that lacks the last one: %v", err)
 	}
 }
 

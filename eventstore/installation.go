@@ -90,16 +90,27 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	return in, followLedger(ctx, conn)
 }
 
-// Epochs count in steps of epochStep from the Unix minute, so that a later restore has the higher one. Within its
-// minute each is random: two restores of one backup differ.
+// Epochs count time in steps of 1/epochStep of a minute, so that a later restore has the higher one. Within its
+// millisecond each is random: two restores of one backup differ.
 const (
 	epochStep = 1 << 26
 	maxEpoch  = 1<<53 - 1 // what every JSON reader takes exactly
 )
 
-// nextEpoch is higher than last, also where the clock is behind. within is the place in the minute.
+// epochAt begins the epochs of a millisecond.
+func epochAt(millisecond int64) int64 {
+	return millisecond/60_000*epochStep + millisecond%60_000*epochStep/60_000
+}
+
+// nextEpoch is higher than last, also where the clock is behind: then chance alone tells two restores of one backup apart,
+// and has more room. within is the place in that room.
 func nextEpoch(last int64, now time.Time, within uint32) (int64, error) {
-	next := max(last, now.Unix()/60*epochStep) + 1 + int64(within%epochStep)
+	at := now.UnixMilli()
+	begin, end := epochAt(at), epochAt(at+1)
+	if begin <= last {
+		begin, end = last, last+epochStep
+	}
+	next := begin + 1 + int64(within)%(end-begin-1)
 	if next > maxEpoch {
 		return 0, fmt.Errorf("the epoch after %d must be at most %d: the clock says %s", last, int64(maxEpoch), now.UTC().Format(time.RFC3339))
 	}

@@ -2,8 +2,6 @@ package eventstore
 
 import (
 	"context"
-	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -16,20 +14,25 @@ import (
 func TestEpochsDiffer(t *testing.T) {
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	seen := map[int64]bool{}
-	for _, now := range []time.Time{at, at, at, time.Unix(-1, 0), at.Add(time.Minute)} {
-		for _, last := range []int64{1, 2, 1 << 40, at.Unix() / 60 * epochStep} {
-			next, err := nextEpoch(last, now, rand.Uint32())
+	for i, now := range []time.Time{at, at, at, time.Unix(-1, 0), at.Add(time.Minute)} {
+		for _, last := range []int64{1, epochAt(at.Add(time.Hour).UnixMilli())} {
+			next, err := nextEpoch(last, now, uint32(i))
 			if err != nil || next <= last || next > maxEpoch || seen[next] {
 				t.Errorf("after %d at %s: %d, %v; seen before: %v", last, now, next, err, seen[next])
 			}
 			seen[next] = true
 		}
 	}
-	// The later restore has the higher one.
-	low, err := nextEpoch(1, at, math.MaxUint32)
-	high, err2 := nextEpoch(1, at.Add(time.Minute), 0)
-	if err != nil || err2 != nil || low > high {
-		t.Errorf("%d, a minute later %d, %v, %v", low, high, err, err2)
+	// The later restore has the higher one, be it a millisecond later.
+	for ms := range time.Duration(200) {
+		at := at.Add(time.Minute - 100*time.Millisecond + ms*time.Millisecond)
+		for within := range uint32(2000) {
+			low, err := nextEpoch(1, at, within)
+			high, err2 := nextEpoch(1, at.Add(time.Millisecond), 0)
+			if err != nil || err2 != nil || low >= high {
+				t.Fatalf("%d, a millisecond after %s %d, %v, %v", low, at, high, err, err2)
+			}
+		}
 	}
 	for name, c := range map[string]struct {
 		last int64
@@ -41,22 +44,22 @@ func TestEpochsDiffer(t *testing.T) {
 	}
 }
 
-// TestRestoredTwice: the caller gets what the database keeps.
+// TestRestoredTwice: the caller gets what the database keeps, and a later restore of the same backup the higher epoch.
 func TestRestoredTwice(t *testing.T) {
 	url := pgtest.New(t)
-	ctx, now := context.Background(), time.Now()
+	ctx := context.Background()
 	created, err := Ensure(ctx, url, Settings{Issuer: "x", Shards: 1, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[int64]bool{created.Epoch: true}
+	last := created.Epoch
 	for range 3 {
 		pgtest.Exec(t, url, "UPDATE ledger SET epoch = 1") // the backup
-		in, err := RaiseEpoch(ctx, url, now)
-		if err != nil || seen[in.Epoch] {
-			t.Fatalf("%d, %v", in.Epoch, err)
+		in, err := RaiseEpoch(ctx, url, time.Now())
+		if err != nil || in.Epoch <= last {
+			t.Fatalf("%d after %d, %v", in.Epoch, last, err)
 		}
-		seen[in.Epoch] = true
+		last = in.Epoch
 		if kept, err := pgtest.Ask[int64](url, "SELECT epoch FROM ledger"); err != nil || kept != in.Epoch {
 			t.Errorf("kept %d, said %d, %v", kept, in.Epoch, err)
 		}

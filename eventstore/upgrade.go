@@ -67,7 +67,7 @@ func (h *Heartbeat) Beat(ctx context.Context) error {
 	if err := h.Pool.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("write that this process serves: %w", err)
 	}
-	return h.Gate.pass(h.Gate.obeys(ctx, h.Pool))
+	return h.Gate.Ask(ctx, h.Pool)
 }
 
 // Run beats until ctx ends, and takes the process's row away then. A beat that fails is logged by failed.

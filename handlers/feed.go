@@ -32,37 +32,23 @@ func (s *server) changes(r *http.Request) (any, error) {
 	q := newQuery(r)
 	company := q.reference("companyReference")
 	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)
-	known := s.feedEpoch()
-	epoch := q.integer("epoch", 0, strictjson.MaxInteger, known, strictjson.Optional)
+	epoch := q.integer("epoch", 0, strictjson.MaxInteger, query.AnyEpoch, strictjson.Optional)
 	limit := int(q.integer("limit", 1, maxFeedLimit, feedLimit, strictjson.Optional))
 	wait := time.Duration(q.integer("wait", 0, 25, 0, strictjson.Optional)) * time.Second
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
-	if epoch != known {
-		return nil, domain.Refuse(domain.CursorAhead,
-			"The cursor is of epoch %d, the ledger's is %d: the database was restored, or the feed mended, since. "+
-				"Read the feed again from a cursor you trust, or from 0.", epoch, known)
-	}
-	page, err := s.changesAfter(r.Context(), callOf(r).access, company, after, limit)
+	page, known, err := s.changesAfter(r.Context(), callOf(r).access, company, epoch, after, limit)
 	if err == nil && len(page.Events) == 0 && wait > 0 {
-		page, err = s.await(r, company, after, limit, wait)
+		page, err = s.await(r, company, known, after, limit, wait)
 	}
 	return response{data: page, epoch: &known}, err
 }
 
-// feedEpoch must be read before a page: a page from before a rebuild must not come with the epoch from after it.
-func (s *server) feedEpoch() int64 {
-	if s.Store.FeedEpoch == nil {
-		return s.Installation.Epoch
-	}
-	return max(s.Installation.Epoch, s.Store.FeedEpoch())
-}
-
-// changesAfter reads a page of the feed without waiting.
-func (s *server) changesAfter(ctx context.Context, access domain.Access, company string, after int64, limit int) (wire.Feed[wire.FeedEvent], error) {
-	events, more, err := s.Store.Changes(ctx, access, company, after, limit)
-	return viewFeed(company, after, events, more), err
+// changesAfter reads a page of the feed without waiting, and the epoch that it is of.
+func (s *server) changesAfter(ctx context.Context, access domain.Access, company string, epoch, after int64, limit int) (wire.Feed[wire.FeedEvent], int64, error) {
+	page, err := s.Store.Changes(ctx, access, company, epoch, after, limit)
+	return viewFeed(company, after, page.Events, page.More), page.Epoch, err
 }
 
 func viewFeed(company string, after int64, events []query.FeedEvent, more bool) wire.Feed[wire.FeedEvent] {
@@ -89,7 +75,7 @@ func viewVersion(e query.FeedEvent, company string) wire.VersionReference {
 // await looks again whenever something of the company was committed, until an event is there or the wait is over.
 // Between two looks no connection is held; every look reads the grant anew, and the key is checked again before events
 // are sent. A caller that waits wants what is new, so an older state of a replica will not do.
-func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (wire.Feed[wire.FeedEvent], error) {
+func (s *server) await(r *http.Request, reference string, epoch, after int64, limit int, wait time.Duration) (wire.Feed[wire.FeedEvent], error) {
 	c := callOf(r)
 	access := c.access
 	access.ReadAfter = nil
@@ -109,7 +95,7 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 	defer cancel()
 	for {
 		// Also at once: something may have come between the first look and the announcement.
-		page, err := s.changesAfter(r.Context(), access, reference, after, limit)
+		page, _, err := s.changesAfter(r.Context(), access, reference, epoch, after, limit)
 		switch {
 		case err != nil:
 			return empty, err

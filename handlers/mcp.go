@@ -18,6 +18,7 @@ import (
 	"integrityledger/handlers/mcp"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 	"integrityledger/schemas"
 )
 
@@ -313,7 +314,8 @@ func (s *server) integrityMCP() *mcpEndpoint {
 				company := domain.ReadReference(o, "companyReference")
 				after, limit := integer(o, "after", 0, strictjson.MaxInteger, 0), integer(o, "limit", 1, maxFeedLimit, feedLimit)
 				return func(ctx context.Context, c *call) (any, error) {
-					return s.changesAfter(ctx, c.access, company, after, int(limit))
+					page, _, err := s.changesAfter(ctx, c.access, company, query.AnyEpoch, after, int(limit))
+					return page, err
 				}
 			}},
 		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads, limits: true,

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/handlers/wire"
 )
 
@@ -273,6 +274,10 @@ func TestDrain(t *testing.T) {
 		}
 		return nil
 	})
+	var view operator.UpgradeView
+	if mustJSON(t, nil, &view, "upgrade", "status", "--data-dir", s.dir); len(view.Processes) != 1 {
+		t.Errorf("it still commits, and others see %v", view.Processes)
+	}
 	if _, err := slow.Write(body[10:]); err != nil { // at once: a body has ten seconds
 		t.Fatal(err)
 	}

@@ -108,7 +108,6 @@ type service struct {
 	forwarder  *stream.Forwarder // nil: nothing is forwarded
 	tree       tree              // the transparency log
 	draining   atomic.Bool       // still serving, but no longer ready
-	feedEpoch  atomic.Int64      // that readers of the feed are shown
 	keyUses    query.KeyUses
 	traffic    query.Traffic
 	installed  eventstore.Installation

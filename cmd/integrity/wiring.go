@@ -192,7 +192,6 @@ func (s *service) openStore(ctx context.Context) error {
 	reading := (*cluster.Primary).ReadPool
 	s.store = &query.Store{
 		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading), Scans: s.route("scans", s.scans, reading), Installation: s.installed, Plans: s.plans,
-		FeedEpoch: s.feedEpoch.Load,
 	}
 	if err := s.openReplica(ctx); err != nil {
 		return err
@@ -372,7 +371,7 @@ func (s *service) openTree(ctx context.Context) error {
 	}
 	s.tree.keeper, err = transparency.New(transparency.Config{
 		Pool: s.tree.write, Nodes: s.onNodes("log", ledger.LogConns/2, (*cluster.Primary).ConsumerPool), Shards: s.installed.Shards,
-		Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log, Guard: s.guard, Known: known, Keep: keep,
+		Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log, Guard: s.guard, Gate: s.gate, Known: known, Keep: keep,
 		Authorities: s.tree.authorities, Stamp: s.cfg.TimestampInterval,
 		Pinned: func(name string) (evidence.Authority, bool) { return s.keys.Load().Trusted.Authority(name) },
 	})
@@ -382,7 +381,7 @@ func (s *service) openTree(ctx context.Context) error {
 // signedHead reads the largest head of the log that this machine keeps outside the database, compares the database with it
 // before anything is committed, and says how later ones are kept. A directory that cannot be written is no reason not to
 // start: the process itself still notices what is lost while it runs.
-func (s *service) signedHead(ctx context.Context) (known transparency.Head, keep func(transparency.Head) error, err error) {
+func (s *service) signedHead(ctx context.Context) (known transparency.Head, keep func(transparency.Head) (transparency.Head, error), err error) {
 	file := keyfiles.NewSignedHead(s.cfg.DataDir, s.installed.ID())
 	if known, err = file.Read(s.keys.Load().Trusted, s.installed.Epoch); err != nil {
 		return known, nil, err
@@ -399,5 +398,7 @@ func (s *service) signedHead(ctx context.Context) (known transparency.Head, keep
 			"let "+config.Prefix+"DATA_DIR name a directory that stays and that this process may write", "directory", s.cfg.DataDir, "error", err)
 		return known, nil, nil
 	}
-	return known, file.Keep, nil
+	return known, func(h transparency.Head) (transparency.Head, error) {
+		return file.Keep(h, s.keys.Load().Trusted)
+	}, nil
 }

@@ -23,10 +23,10 @@ const (
 	trafficEvery        = 10 * time.Second
 	keyUseEvery         = time.Minute
 	keyWarningEvery     = 24 * time.Hour
-	feedEpochEvery      = 5 * time.Second
 )
 
-// startWorkers starts what works on the queues; stop waits until it has let go of the database.
+// startWorkers starts what works on the queues. What tells others of this process, and this process of a loss, goes on
+// while requests and groups are finished; stop ends that too, and waits until all have let go of the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	mailer := queue.NewMailer(queue.Mailer{
 		Pool: s.store.Pool, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
@@ -35,22 +35,22 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 		},
 	})
 	working, cancel := context.WithCancel(ctx)
-	beating, end := context.WithCancel(ctx)
-	var workers, beats sync.WaitGroup
-	beats.Go(func() {
-		s.heartbeat.Run(beating, func(err error) {
+	watching, end := context.WithCancel(context.WithoutCancel(ctx))
+	var workers, watchers sync.WaitGroup
+	watchers.Go(func() {
+		s.heartbeat.Run(watching, func(err error) {
 			s.log.Warn("other processes may take this one for ended", "error", cluster.Loggable(err))
 		})
 	})
 	// Workers write too, so they end with the gate.
-	beats.Go(func() {
+	watchers.Go(func() { s.guard.Run(watching, s.store.Pool, s.installed.Shards) })
+	watchers.Go(func() {
 		select {
 		case <-s.gate.Closed():
 			cancel()
 		case <-working.Done():
 		}
 	})
-	workers.Go(func() { s.guard.Run(working, s.store.Pool, s.installed.Shards) })
 	s.canary.First(ctx)
 	workers.Go(func() { s.canary.Run(working) })
 	workers.Go(func() { mailer.Run(working) })
@@ -60,8 +60,6 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
 	workers.Go(func() { every(working, forgetSessionsEvery, s.forgetSessions) })
 	workers.Go(func() { every(working, time.Hour, s.correctAddresses) })
-	s.feedEpoch.Store(s.installed.FeedEpoch)
-	workers.Go(func() { every(working, feedEpochEvery, s.readFeedEpoch) })
 	if s.linkMailer != nil {
 		workers.Go(func() { s.linkMailer.Run(working) })
 	}
@@ -77,12 +75,12 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	return func() {
 		cancel()
 		workers.Wait()
-		end()
-		beats.Wait()
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		s.flushKeyUses(stopping) // those of the last minute
 		s.flushTraffic(stopping)
+		end()
+		watchers.Wait()
 	}, nil
 }
 
@@ -97,14 +95,6 @@ func every(ctx context.Context, interval time.Duration, do func(context.Context)
 			return
 		case <-again.C:
 		}
-	}
-}
-
-// readFeedEpoch learns that a rebuild, by another process, has changed rows of the feed. While the database is away, the
-// epoch stays as it was.
-func (s *service) readFeedEpoch(ctx context.Context) {
-	if in, err := eventstore.ReadInstallation(ctx, s.read); err == nil {
-		s.feedEpoch.Store(in.FeedEpoch)
 	}
 }
 

@@ -74,6 +74,12 @@ func Find(ctx context.Context, source connect.Source) (*Primary, error) {
 // timelineKey is where a connection's CustomData holds its server's timeline.
 const timelineKey = "timeline"
 
+// Timeline is that of the server of a connection, when it was opened; 0 where the server tells none.
+func Timeline(conn *pgx.Conn) uint64 {
+	timeline, _ := conn.PgConn().CustomData()[timelineKey].(uint64)
+	return timeline
+}
+
 // accept takes a server that takes writes and was not replaced. It is asked for each server of a URL in turn.
 func (p *Primary) accept(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
@@ -253,8 +259,7 @@ func (p *Primary) pool(ctx context.Context, source connect.Source, conns int, ro
 	}
 	config.ConnConfig.OnNotice = noteWarning
 	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
-		timeline, _ := conn.PgConn().CustomData()[timelineKey].(uint64)
-		return p.current(timeline), nil
+		return p.current(Timeline(conn)), nil
 	}
 	config.BeforeConnect = func(ctx context.Context, config *pgx.ConnConfig) error {
 		from := source

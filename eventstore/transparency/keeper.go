@@ -66,11 +66,14 @@ type Config struct {
 
 	// Guard stops the keeper together with the ledger. Nil: one of its own.
 	Guard *eventstore.Guard
+	// Gate stops the keeper where the ledger takes only newer programs. Nil: nothing does.
+	Gate *eventstore.Gate
 	// Known is the largest head that was kept outside the database; zero: none.
 	Known Head
-	// Keep puts a head on a disk outside the database. No checkpoint is stored before it has returned, and none where it
-	// fails. Nil: nothing is kept.
-	Keep func(Head) error
+	// Keep puts a head on a disk outside the database, unless a later one is there, and returns the one that is there then:
+	// processes may share the disk. No checkpoint is stored before it has returned, and none where it fails or the head is
+	// another. Nil: nothing is kept.
+	Keep func(Head) (Head, error)
 
 	Interval time.Duration // least time between two checkpoints; 0 means 1 s
 	Poll     time.Duration // between two looks where a wake-up was lost, and up to four times that where none was; 0 means 1 s
@@ -92,7 +95,7 @@ type Keeper struct {
 	key   func() *Signer // Signer, while the guard stops this process too
 	last  checkpoint     // of the one goroutine that publishes
 	known Head           // the largest that is known to be signed; of that goroutine too
-	asked bool           // the witnesses, before the first signature; of that goroutine too
+	asked *uint64        // timeline on which the witnesses were asked, before the first signature there; of that goroutine too
 }
 
 // New makes a Keeper; Run starts it.
@@ -254,7 +257,7 @@ func (k *Keeper) within(ctx context.Context, do func(pgx.Tx) error) error {
 // none that does not go on where the last checkpoint ended. The error may be errLost.
 func (k *Keeper) publish(ctx context.Context) (err error) {
 	signer := k.key()
-	if signer == nil {
+	if signer == nil && !k.Guard.Lost()[eventstore.BySignedHead] {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -266,7 +269,7 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	if halted := errors.Is(err, ErrRestored); err == nil || halted {
 		err = cmp.Or(k.remember(ctx, signer, grown, halted), err)
 	}
-	if err != nil || !signer.due(k.last, grown) {
+	if err != nil || signer == nil || !signer.due(k.last, grown) {
 		return err
 	}
 	if err := k.askFirst(ctx, grown); err != nil {
@@ -320,7 +323,7 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 		if err := maySign(ctx, tx, signer.LogKey); err != nil {
 			return err
 		}
-		if err := k.Guard.Err(); err != nil {
+		if err := k.allowed(ctx, tx); err != nil {
 			return err
 		}
 		if next.note, err = signer.sign(next.size, next.root); err != nil {
@@ -329,7 +332,6 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 		if err := k.keep(next.head()); err != nil {
 			return err
 		}
-		k.known = next.head() // whatever comes of the row: the tree is on the disk
 		tag, err := tx.Exec(ctx, storeCheckpoint, next.size, next.root[:], next.note, next.signedAt, k.last.note)
 		if err != nil {
 			return fmt.Errorf("store a checkpoint: %w", err)
@@ -344,6 +346,20 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	k.last = next
 	k.signed.Store(next.size)
 	return nil
+}
+
+// allowed refuses to sign in a transaction where this process must stand still, and where a standby was promoted since the
+// witnesses were asked.
+func (k *Keeper) allowed(ctx context.Context, tx pgx.Tx) error {
+	if k.Gate != nil {
+		if err := k.Gate.Ask(ctx, tx); err != nil {
+			return err
+		}
+	}
+	if k.asked != nil && *k.asked != cluster.Timeline(tx.Conn()) {
+		return errLost
+	}
+	return k.Guard.Err()
 }
 
 // settled is the tree as it will stay. The error is errLost where the database was replaced meanwhile by one whose tree

@@ -83,23 +83,29 @@ func (k *Keeper) remember(ctx context.Context, signer *Signer, grown checkpoint,
 	if !halted && k.last.size > k.known.Size {
 		read := k.last
 		read.epoch = grown.epoch
-		if signer.signed(read.note) {
-			if err := k.keep(read.head()); err != nil {
-				return err
-			}
+		if signer == nil || !signer.signed(read.note) {
+			k.known = read.head()
+		} else if err := k.keep(read.head()); err != nil {
+			return err
 		}
-		k.known = read.head()
 	}
 	return k.Guard.Err()
 }
 
-// keep puts a head outside the database, where there is a place for it.
+// keep puts a head outside the database, where there is a place for it, and knows it from then on, whatever comes of its
+// row: the tree is on the disk. The error is errLost where a later head was kept there by another process, which may have
+// signed on a server that is gone; the database is compared with that one first.
 func (k *Keeper) keep(h Head) error {
-	if k.Keep == nil {
-		return nil
+	kept := h
+	if k.Keep != nil {
+		var err error
+		if kept, err = k.Keep(h); err != nil {
+			return fmt.Errorf("nothing is signed: the head of the log cannot be kept outside the database: %w", err)
+		}
 	}
-	if err := k.Keep(h); err != nil {
-		return fmt.Errorf("nothing is signed: the head of the log cannot be kept outside the database: %w", err)
+	k.known = kept
+	if kept.Epoch != h.Epoch || kept.Size != h.Size {
+		return errLost
 	}
 	return nil
 }
@@ -113,12 +119,20 @@ func (s *Signer) signed(text string) bool {
 	return err == nil
 }
 
-// askFirst asks the witnesses, before the first signature of this process, whether they have seen a larger tree. One that
+// askFirst asks the witnesses, before the first signature of this process, and again when a standby was promoted, whether
+// they have seen a larger tree: what another process has published may be lost, unseen by this one. A witness that
 // does not answer is left out. What a witness answers is its bare word, and it may err: registrations go on. After a fork
 // witnesses remember the history that was lost.
 func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
-	if k.asked || len(k.Witnesses) == 0 || k.last.size == 0 {
+	if len(k.Witnesses) == 0 || k.last.size == 0 {
 		return nil
+	}
+	var timeline uint64
+	if err := k.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		timeline = cluster.Timeline(conn.Conn())
+		return nil
+	}); err != nil || k.asked != nil && *k.asked == timeline {
+		return err
 	}
 	forked, err := Forked(ctx, k.Pool)
 	if err != nil {
@@ -139,7 +153,7 @@ func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 		}
 	}
 	k.Guard.Found(eventstore.ByWitness)
-	k.asked = true
+	k.asked = &timeline
 	return nil
 }
 

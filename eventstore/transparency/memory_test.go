@@ -54,12 +54,12 @@ func TestSignedLeavesAreLost(t *testing.T) {
 	ctx, pool := context.Background(), owner(t, l)
 	var kept Head
 	signs := process(t, l, signer, func(c *Config) {
-		c.Keep = func(h Head) error {
+		c.Keep = func(h Head) (Head, error) {
 			if last, err := readCheckpoint(ctx, pool); err != nil || last.note == h.Note {
 				t.Errorf("stored before it is kept: %v", err)
 			}
 			kept = h
-			return nil
+			return h, nil
 		}
 	})
 	reads := process(t, l, signer)
@@ -114,6 +114,74 @@ func TestSignedLeavesAreLost(t *testing.T) {
 	complete(t, l, made)
 }
 
+// TestSharedMemory: processes that keep their heads in one place sign nothing on a server that lacks what another of them
+// has signed, though they have not read it.
+func TestSharedMemory(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o, another := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
+	var kept Head
+	shares := func(c *Config) {
+		c.Keep = func(h Head) (Head, error) {
+			if h.Epoch > kept.Epoch || h.Size > kept.Size {
+				kept = h
+			}
+			return kept, nil
+		}
+	}
+	signs, reads := process(t, l, signer, shares), process(t, l, signer, shares)
+	signs.turned(t)
+	reads.turned(t)
+	backUp(t, owner(t, l))
+	register(t, l, o, 0, 9)
+	signs.turned(t)
+	lostLeaves(t, l, 9)
+	register(t, l, another, 10, 1)
+	if err := reads.turn(t.Context()); !errors.Is(err, errLost) {
+		t.Errorf("a tree that is smaller than the kept one: %v", err)
+	}
+	standsStill(t, reads, eventstore.BySignedHead)
+}
+
+// TestMemoryWithoutKey: what a process without a key of the log knows to be missing is found again.
+func TestMemoryWithoutKey(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	signs := process(t, l, signer)
+	signs.turned(t)
+	k := process(t, l, signer, func(c *Config) {
+		c.Signer, c.Known = func() *Signer { return nil }, Head{Epoch: 1, Size: signs.last.size + 1}
+	})
+	k.Guard.Missing(eventstore.BySignedHead, "at the start")
+	if err := k.publish(t.Context()); err == nil {
+		t.Error("it is not missing any more")
+	}
+	register(t, l, o, 0, 1)
+	signs.turned(t)
+	k.known = signs.last.head() // as it was on the server that is there again
+	k.known.Epoch = 1
+	if err := k.publish(t.Context()); err != nil || k.Guard.Err() != nil {
+		t.Errorf("what is there again: %v, %v", err, k.Guard.Err())
+	}
+}
+
+// TestOutdatedKeeperSignsNothing: from the moment at which the ledger takes only newer programs.
+func TestOutdatedKeeperSignsNothing(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	gate := eventstore.NewGate(eventstore.ThisProgram(), nil)
+	k := process(t, l, signer, func(c *Config) { c.Gate = gate })
+	k.turned(t)
+	register(t, l, o, 0, 1)
+	exec(t, owner(t, l), "UPDATE ledger SET minimum_version = $1", domain.ThisRelease+1)
+	var outdated *eventstore.OutdatedError
+	if err := k.turn(t.Context()); !errors.As(err, &outdated) || gate.Err() == nil {
+		t.Errorf("%v, and the gate: %v", err, gate.Err())
+	}
+	if status, err := ReadStatus(t.Context(), l.Pool); err != nil || status.Published != k.last.size {
+		t.Errorf("%d leaves were signed, %v", status.Published, err)
+	}
+}
+
 // TestLostCheckpoint: the row of a checkpoint that was signed may be lost with a server, and its tree not. It is signed
 // again.
 func TestLostCheckpoint(t *testing.T) {
@@ -135,7 +203,7 @@ func TestNothingIsSignedThatCannotBeKept(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)
 	full := errors.New("the disk is full")
-	k := process(t, l, signer, func(c *Config) { c.Keep = func(Head) error { return full } })
+	k := process(t, l, signer, func(c *Config) { c.Keep = func(h Head) (Head, error) { return h, full } })
 	if err := k.turn(context.Background()); !errors.Is(err, full) {
 		t.Errorf("a turn: %v", err)
 	}
@@ -173,6 +241,9 @@ func TestWitnessKnowsMore(t *testing.T) {
 	register(t, l, o, 1, 1)
 	w.does(func(out http.ResponseWriter, _ *http.Request, _ []byte) { conflict(out, "4282") })
 	standsStill(t, asks(), eventstore.ByWitness)
+	former := uint64(0)
+	k.asked = &former // before a standby was promoted
+	standsStill(t, k, eventstore.ByWitness)
 	exec(t, owner(t, l), "UPDATE transparency_keys SET made = true")
 	check(t, asks().publish(context.Background()))
 }

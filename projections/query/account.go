@@ -284,10 +284,11 @@ func (s *Store) CompanyByReference(ctx context.Context, organization domain.Orga
 		pgx.RowToStructByPos[domain.Company], query, organization.Shard(), organization, reference)
 }
 
-// grantedCompany is a company that a key may use, and its organization's last sequence.
+// grantedCompany is a company that a key may use, its organization's last sequence, and the epoch of the feed.
 type grantedCompany struct {
-	ID   domain.CompanyID
-	Head int64
+	ID    domain.CompanyID
+	Head  int64
+	Epoch int64
 }
 
 // grantedCompany finds a company by reference. An unknown one and one without a grant answer alike.
@@ -297,7 +298,7 @@ func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference s
 }
 
 func findGrantedCompany(a domain.Access) string {
-	return `SELECT c.company_id, o.sequence
+	return `SELECT c.company_id, o.sequence, (SELECT greatest(epoch, feed_epoch) FROM ledger WHERE id = 1)
 		FROM companies c` + granted(a) + `
 		JOIN organization_state o ON o.shard = $1 AND o.organization_id = $2
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $4`

@@ -53,28 +53,45 @@ const ChangesQuery = `SELECT ` + feedColumns + `, ''
 	WHERE f.shard = $1 AND f.company_id = $2 AND f.sequence > $3
 	ORDER BY f.sequence LIMIT $4`
 
-// Changes reads up to limit events of a granted company after a sequence, and whether more follow. Every call reads the
-// grant again. A cursor beyond the organization's head comes from a database that has since been lost; the head is read
+// FeedPage is a part of a company's feed.
+type FeedPage struct {
+	Events []FeedEvent
+	More   bool  // follow
+	Epoch  int64 // in which a cursor of the page may be used
+}
+
+// AnyEpoch is the epoch of a reader that names none.
+const AnyEpoch = -1
+
+// Changes reads up to limit events of a granted company after a sequence. Every call reads the grant again, and with it
+// the epoch, so that all processes of a ledger tell a reader the same; the events come later, so that none of before a
+// rebuild stand under the epoch from after it. A cursor of another epoch is refused. A cursor beyond the organization's head comes from a database that has since been lost; the head is read
 // before the events, so that a cursor of this history is never ahead. Both are read on the primary. A replica that has
 // replayed the cursor may answer with a full page, which changes with the epoch alone; with the end of the feed only if it
 // is as new as the caller requires.
-func (s *Store) Changes(ctx context.Context, a domain.Access, company string, after int64, limit int) (events []FeedEvent, more bool, err error) {
+func (s *Store) Changes(ctx context.Context, a domain.Access, company string, epoch, after int64, limit int) (page FeedPage, err error) {
 	granted, err := s.grantedCompany(ctx, a, company)
 	if err != nil {
-		return nil, false, err
+		return page, err
+	}
+	page.Epoch = granted.Epoch
+	if epoch != AnyEpoch && epoch != granted.Epoch {
+		return page, domain.Refuse(domain.CursorAhead,
+			"The cursor is of epoch %d, the ledger's is %d: the database was restored, or the feed mended, since. "+
+				"Read the feed again from a cursor you trust, or from 0.", epoch, granted.Epoch)
 	}
 	if after > granted.Head {
-		return nil, false, domain.Refuse(domain.CursorAhead,
+		return page, domain.Refuse(domain.CursorAhead,
 			"The cursor lies beyond the last event of this organization: the database was restored to an earlier state. Read the feed again from a cursor you trust, or from 0.")
 	}
 	if after == granted.Head {
-		return nil, false, nil
+		return page, nil
 	}
 	end := granted.Head
 	if a.ReadAfter != nil {
 		end = *a.ReadAfter
 	}
-	events, err = read(ctx, s, a, after, func(from source) ([]FeedEvent, error) {
+	events, err := read(ctx, s, a, after, func(from source) ([]FeedEvent, error) {
 		events, err := statement.All(ctx, from, "read the change feed", scanFeedEvent, ChangesQuery, a.Organization.Shard(), granted.ID, after, limit+1)
 		if err != nil || !from.replica {
 			return events, err
@@ -84,12 +101,13 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, af
 		for len(events) > 0 && events[len(events)-1].Sequence > granted.Head {
 			events = events[:len(events)-1]
 		}
-		if len(events) <= limit && from.sequence < end || s.FeedEpoch != nil && from.epoch < s.FeedEpoch() {
+		if len(events) <= limit && from.sequence < end || from.epoch < granted.Epoch {
 			return nil, errAskPrimary
 		}
 		return events, nil
 	})
-	return statement.Page(events, limit, err)
+	page.Events, page.More, err = statement.Page(events, limit, err)
+	return page, err
 }
 
 // StreamEvent is an event of the feed with its place in the shard's log.

@@ -32,9 +32,6 @@ type Store struct {
 
 	// Replica answers readers where it is new enough. Nil: the primary answers all.
 	Replica *Replica
-	// FeedEpoch is the present Installation.FeedEpoch, which a rebuild raises while the service runs. A replica that does
-	// not have it yet shows rows from before the rebuild, so the primary answers. Nil stands for Installation.Epoch.
-	FeedEpoch func() int64
 
 	Installation eventstore.Installation
 	Plans        domain.Plans

@@ -275,7 +275,7 @@ func LockKeys(directories ...string) (unlock func(), err error) {
 		}
 	}
 	for _, directory := range slices.Compact(directories) {
-		f, err := lockFile(filepath.Join(directory, keysLock))
+		f, err := lockFile(filepath.Join(directory, keysLock), 0)
 		if err != nil {
 			unlock()
 			return nil, fmt.Errorf("lock the key files: %w", err)
@@ -285,18 +285,27 @@ func LockKeys(directories ...string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// lockFile waits for the lock of a file, which it makes. Closing the file gives the lock back.
-func lockFile(path string) (*os.File, error) {
+const lockPause = 10 * time.Millisecond
+
+// lockFile waits for the lock of a file, which it makes, for up to a time; 0: for ever. Closing the file gives the lock back.
+func lockFile(path string, most time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	how := syscall.LOCK_EX
+	if most > 0 {
+		how |= syscall.LOCK_NB
+	}
+	for end := time.Now().Add(most); ; time.Sleep(lockPause) {
+		err = syscall.Flock(int(f.Fd()), how)
+		if !errors.Is(err, syscall.EINTR) && (!errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(end)) {
+			break
+		}
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
-		return nil, err
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
@@ -81,31 +82,35 @@ func (f SignedHead) Writable() error {
 	return os.Remove(probe)
 }
 
-// Keep puts a head on the disk, unless the file holds a later one. Two roots of one size are an error.
-func (f SignedHead) Keep(h transparency.Head) error {
-	lock, err := lockFile(f.path + ".lock")
+// keepWait is how long a process that is frozen while it keeps a head may hold up another one.
+const keepWait = 5 * time.Second
+
+// Keep puts a head on the disk, unless the file holds a later one, and returns what the file holds then, as Read does. Two
+// roots of one size are an error.
+func (f SignedHead) Keep(h transparency.Head, trusted *evidence.TrustedKeys) (transparency.Head, error) {
+	lock, err := lockFile(f.path+".lock", keepWait)
 	if err != nil {
-		return err
+		return h, err
 	}
 	defer lock.Close()
 	kept, err := f.read()
 	if err != nil {
-		return err
+		return h, err
 	}
 	if kept.Checkpoint != "" {
 		before, err := evidence.OpenCheckpoint(kept.Checkpoint, nil)
 		switch {
 		case !errors.Is(err, evidence.ErrUnknownLogKey): // it is malformed
-			return fmt.Errorf("%s: %w", f.path, err)
+			return h, fmt.Errorf("%s: %w", f.path, err)
 		case kept.Epoch > h.Epoch || kept.Epoch == h.Epoch && before.Size > h.Size:
-			return nil
+			return f.Read(trusted, kept.Epoch)
 		case kept.Epoch == h.Epoch && before.Size == h.Size && before.Root != h.Root:
-			return fmt.Errorf("%s holds another root for the tree of %d leaves", f.path, h.Size)
+			return h, fmt.Errorf("%s holds another root for the tree of %d leaves", f.path, h.Size)
 		}
 	}
 	text, err := json.MarshalIndent(keptHead{f.of, h.Epoch, h.SignedBy(), h.Note}, "", "  ")
 	if err != nil {
-		return err
+		return h, err
 	}
-	return Replace(f.path, append(text, '\n'), 0o600)
+	return h, Replace(f.path, append(text, '\n'), 0o600)
 }

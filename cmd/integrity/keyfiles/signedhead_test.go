@@ -52,24 +52,24 @@ func TestSignedHead(t *testing.T) {
 	}
 	holds(0, transparency.Head{})
 	holds(1, transparency.Head{})
-	keep := func(h transparency.Head) {
+	keep := func(h, want transparency.Head) {
 		t.Helper()
-		if err := f.Keep(h); err != nil {
-			t.Error(err)
+		if kept, err := f.Keep(h, trusted); err != nil || kept != want {
+			t.Errorf("kept %+v, %v", kept, err)
 		}
 	}
 	if err := f.Writable(); err != nil {
 		t.Error(err)
 	}
-	keep(head(5, 20, 1))
-	keep(head(5, 10, 2))
-	keep(head(4, 30, 3))
+	keep(head(5, 20, 1), head(5, 20, 1))
+	keep(head(5, 10, 2), head(5, 20, 1))
+	keep(head(4, 30, 3), head(5, 20, 1))
 	holds(5, head(5, 20, 1))
 	holds(6, transparency.Head{Epoch: 5})
-	if err := f.Keep(head(5, 20, 9)); err == nil || !strings.Contains(err.Error(), "another root") {
+	if _, err := f.Keep(head(5, 20, 9), trusted); err == nil || !strings.Contains(err.Error(), "another root") {
 		t.Errorf("another root: %v", err)
 	}
-	keep(head(6, 3, 4))
+	keep(head(6, 3, 4), head(6, 3, 4))
 	holds(6, head(6, 3, 4))
 	if entries, err := filepath.Glob(filepath.Join(dir, SignedHeadFile+"*.json")); err != nil || len(entries) != 1 {
 		t.Errorf("files %v, %v", entries, err)
@@ -86,14 +86,14 @@ func TestSignedHead(t *testing.T) {
 	if _, err := f.Read(trusted, 6); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("half a file: %v", err)
 	}
-	if err := f.Keep(head(6, 4, 5)); err == nil {
+	if _, err := f.Keep(head(6, 4, 5), trusted); err == nil {
 		t.Error("a damaged file is replaced")
 	}
 	missing := NewSignedHead(filepath.Join(dir, "missing"), "one")
 	if err := missing.Writable(); err == nil {
 		t.Error("a missing directory can be written")
 	}
-	if err := missing.Keep(head(6, 4, 5)); err == nil {
+	if _, err := missing.Keep(head(6, 4, 5), trusted); err == nil {
 		t.Error("a head was kept in a missing directory")
 	}
 }

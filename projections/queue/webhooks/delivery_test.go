@@ -67,7 +67,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	const all = 7
 	h.inStatus(w.ID, all, projections.DeliveryDelivered)
 	access := domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}
-	events, _, err := h.store.Changes(context.Background(), access, h.org.Company.Reference, 0, 100)
+	page, err := h.store.Changes(context.Background(), access, h.org.Company.Reference, query.AnyEpoch, 0, 100)
 	check(t, err)
 	byID := map[string]arrival{}
 	for _, a := range r.got() {
@@ -76,7 +76,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 		byID[body.ID] = a
 	}
 	ofStatus := map[string][]domain.EventType{}
-	for _, e := range events {
+	for _, e := range page.Events {
 		var body struct {
 			OccurredAt, PublicID, CompanyReference, Source, DocumentReference, RecordStatus string
 			DocumentVersion, Version                                                        int
@@ -91,10 +91,10 @@ func TestEventsAsInTheFeed(t *testing.T) {
 		// The hint of the sequence finds the event in the feed, whose id is that of the signed body.
 		sequence, err := strconv.ParseInt(a.header.Get("Service-Event-Sequence"), 10, 64)
 		check(t, err)
-		found, _, err := h.store.Changes(context.Background(), access, body.CompanyReference, sequence-1, 1)
+		found, err := h.store.Changes(context.Background(), access, body.CompanyReference, query.AnyEpoch, sequence-1, 1)
 		check(t, err)
-		if len(found) != 1 || found[0].ID != e.ID {
-			t.Errorf("the event after %d is %v", sequence-1, found)
+		if len(found.Events) != 1 || found.Events[0].ID != e.ID {
+			t.Errorf("the event after %d is %v", sequence-1, found.Events)
 		}
 		if !slices.Contains(ofStatus[body.RecordStatus], e.Type) {
 			ofStatus[body.RecordStatus] = append(ofStatus[body.RecordStatus], e.Type)
@@ -105,8 +105,8 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	}); !reflect.DeepEqual(ofStatus, want) {
 		t.Errorf("types by recordStatus: %v", ofStatus)
 	}
-	if len(byID) != all || len(r.got()) != all || len(events) != all {
-		t.Errorf("%d deliveries of %d events", len(r.got()), len(events))
+	if len(byID) != all || len(r.got()) != all || len(page.Events) != all {
+		t.Errorf("%d deliveries of %d events", len(r.got()), len(page.Events))
 	}
 	h.inStatus(v.ID, 2, projections.DeliveryDelivered)
 	for _, a := range onlyRevoked.got() {

@@ -149,12 +149,12 @@ func (h *house) feed() map[string]bool {
 	ids := map[string]bool{}
 	after := int64(0)
 	for {
-		events, more, err := h.store.Changes(context.Background(), domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}, h.org.Company.Reference, after, 1000)
+		page, err := h.store.Changes(context.Background(), domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}, h.org.Company.Reference, query.AnyEpoch, after, 1000)
 		check(h.t, err)
-		for _, e := range events {
+		for _, e := range page.Events {
 			ids[e.ID.String()], after = true, e.Sequence
 		}
-		if !more {
+		if !page.More {
 			return ids
 		}
 	}
