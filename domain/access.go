@@ -123,7 +123,7 @@ func (n *Needs) Add(c Command) {
 	if key, err := ParseID[KeyID](by.Actor); err == nil {
 		n.Keys = append(n.Keys, key)
 	} else if member, err := ParseID[MemberID](by.Actor); err == nil {
-		n.addMember(by.Organization, member)
+		n.addMember(by.Organization, member, "")
 	}
 	if !by.Link.IsZero() {
 		n.Links = append(n.Links, by.Link)

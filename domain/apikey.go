@@ -179,7 +179,7 @@ func NewCreateKey(c CreateKey, now time.Time) (command *CreateKey, text string) 
 }
 
 func (c *CreateKey) Need(n *Needs) {
-	n.addMember(c.Organization, c.Member)
+	n.addMember(c.Organization, c.Member, c.Email)
 	n.ActiveKeys = append(n.ActiveKeys, c.Organization)
 	n.Keys = append(n.Keys, c.id)
 	for _, reference := range c.Companies {

@@ -46,8 +46,9 @@ func (c Origin) CommandOrigin() Origin { return c }
 // Needs collects what a group of commands must have loaded. An organization itself is always loaded, and with
 // declarations its usage of this and the neighbouring months.
 type Needs struct {
-	Members      []OrganizationID // all members, with their addresses
 	MemberIDs    []MemberNeed
+	Addresses    []AddressNeed
+	Invited      []OrganizationID // how many memberships they have had, and the members they have invited last
 	Owners       []OrganizationID // active owners: enough to tell whether one is left after the group's changes of members
 	Invitations  []InvitationNeed
 	Keys         []KeyID
@@ -83,10 +84,22 @@ type InvitationNeed struct {
 	SecretSHA256 [32]byte
 }
 
-// addMember names a member by id, or all of the organization if it is to be found by its address.
-func (n *Needs) addMember(o OrganizationID, id MemberID) {
+// AddressNeed names an address by its EmailSHA256. Its membership that has not ended is loaded, and the one that was
+// invited last of its others.
+type AddressNeed struct {
+	Organization OrganizationID
+	SHA256       [32]byte
+}
+
+// addAddress names a member by address.
+func (n *Needs) addAddress(o OrganizationID, email string) {
+	n.Addresses = append(n.Addresses, AddressNeed{o, EmailSHA256(email)})
+}
+
+// addMember names a member by id, or by address where that is zero.
+func (n *Needs) addMember(o OrganizationID, id MemberID, email string) {
 	if id.IsZero() {
-		n.Members = append(n.Members, o)
+		n.addAddress(o, email)
 	} else {
 		n.MemberIDs = append(n.MemberIDs, MemberNeed{o, id})
 	}

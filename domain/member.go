@@ -66,11 +66,19 @@ type MemberAddedBody struct {
 }
 
 func (b *MemberAddedBody) apply(s *State, e *Event) error {
-	s.AddMember(Member{
+	s.newMember(Member{
 		ID: b.MemberID, Organization: e.Organization, EmailID: b.Email.ID, Email: e.text(b.Email).Body, Role: b.Role,
 		Status: MemberActive, CreatedAt: e.OccurredAt,
 	})
 	return nil
+}
+
+// newMember adds a membership unless it is there, and returns the one object that stands for it.
+func (s *State) newMember(m Member) *Member {
+	if s.members[m.ID] == nil {
+		s.memberships.put(m.Organization, s.memberships[m.Organization]+1)
+	}
+	return addOnce(&s.members, m.ID, m)
 }
 
 // MemberInvitedBody invites an address to join, or invites an invited member again, with another secret. The secret
@@ -84,8 +92,7 @@ type MemberInvitedBody struct {
 }
 
 func (b *MemberInvitedBody) apply(s *State, e *Event) error {
-	s.AddMember(Member{ID: b.MemberID, Organization: e.Organization, CreatedAt: e.OccurredAt})
-	m := s.members[b.MemberID]
+	m := s.newMember(Member{ID: b.MemberID, Organization: e.Organization, CreatedAt: e.OccurredAt})
 	m.EmailID, m.Email, m.Role, m.Status = b.Email.ID, e.text(b.Email).Body, b.Role, MemberInvited
 	m.InvitationSHA256, m.InvitedUntil = new([32]byte), &b.ExpiresAt
 	copy(m.InvitationSHA256[:], b.SecretSHA256)
@@ -156,7 +163,7 @@ type AddMember struct {
 	Replayed bool
 }
 
-func (c *AddMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+func (c *AddMember) Need(n *Needs) { n.addAddress(c.Organization, c.Email) }
 
 // Decide implements Command. An address has one membership that has not ended.
 func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
@@ -214,7 +221,7 @@ type ChangeMember struct {
 }
 
 func (c *ChangeMember) Need(n *Needs) {
-	n.addMember(c.Organization, c.Member)
+	n.addMember(c.Organization, c.Member, c.Email)
 	n.Owners = append(n.Owners, c.Organization)
 }
 
@@ -320,7 +327,10 @@ func NewInviteMember(c InviteMember, seal *SecretKey) (command *InviteMember, co
 	return &c, code
 }
 
-func (c *InviteMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+func (c *InviteMember) Need(n *Needs) {
+	n.addAddress(c.Organization, c.Email)
+	n.Invited = append(n.Invited, c.Organization)
+}
 
 // Decide implements Command. An address that is invited already gets a new secret, and the former one works no more.
 func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
@@ -365,7 +375,10 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 // mayInvite refuses an invitation that comes too early after the last one of its address, or beyond those of a day or of
 // all time, of known where that is invited again. Invitations that were accepted or withdrawn count.
 func (s *State) mayInvite(o OrganizationID, email string, known *Member, now time.Time) error {
-	members, today, next, pause := 0, 0, time.Duration(0), time.Duration(0)
+	members, today, next, pause := s.memberships[o], 0, time.Duration(0), time.Duration(0)
+	if known != nil {
+		members--
+	}
 	for _, m := range s.members {
 		if m.Organization != o {
 			continue
@@ -373,11 +386,7 @@ func (s *State) mayInvite(o OrganizationID, email string, known *Member, now tim
 		if m.InvitedUntil != nil && SameEmail(m.Email, email) {
 			pause = max(pause, m.InvitedUntil.Add(InvitationPause-InvitationLifetime).Sub(now))
 		}
-		if m == known {
-			continue
-		}
-		members++
-		if m.InvitedUntil == nil {
+		if m == known || m.InvitedUntil == nil {
 			continue
 		}
 		if free := m.InvitedUntil.Add(24*time.Hour - InvitationLifetime).Sub(now); free > 0 {
@@ -456,7 +465,7 @@ func NewMakeSignInLink(c MakeSignInLink, now time.Time) (command *MakeSignInLink
 	return &c, code
 }
 
-func (c *MakeSignInLink) Need(n *Needs) { n.addMember(c.Organization, c.Member) }
+func (c *MakeSignInLink) Need(n *Needs) { n.addMember(c.Organization, c.Member, c.Email) }
 
 func (c *MakeSignInLink) Decide(s *State, _ time.Time) ([]Draft, error) {
 	member := s.memberNamed(c.Organization, c.Member, c.Email)

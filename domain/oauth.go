@@ -139,7 +139,7 @@ func NewStartLink(c StartLink, now time.Time) (command *StartLink, code string) 
 }
 
 func (c *StartLink) Need(n *Needs) {
-	n.addMember(c.Organization, c.Member)
+	n.addMember(c.Organization, c.Member, c.Email)
 	n.Links = append(n.Links, c.id)
 }
 
@@ -184,7 +184,7 @@ func checkSubset(pointer string, scopes, all []Scope) error {
 	return nil
 }
 
-// RedeemLink ties an OAuth subject to the member of a link, with the scopes that were consented to. The subject must have
+// RedeemLink ties an OAuth subject to the member of a link, who is the actor, with the scopes that were consented to. The subject must have
 // been claimed for the link before (see projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
 	Origin
@@ -198,7 +198,6 @@ type RedeemLink struct {
 }
 
 func (c *RedeemLink) Need(n *Needs) {
-	n.Members = append(n.Members, c.Organization)
 	n.Links = append(n.Links, c.Link)
 }
 

@@ -56,6 +56,8 @@ type State struct {
 	// keyNames only where Needs asks for them; activeKeys likewise: how many keys work.
 	keyNames   table[KeyID, Text]
 	activeKeys table[OrganizationID, int]
+	// memberships is how many memberships an organization has had, where Needs asks for it.
+	memberships table[OrganizationID, int]
 }
 
 type grantKey struct {
@@ -119,6 +121,7 @@ func (s *State) AddOrganization(o Organization)            { addOnce(&s.organiza
 func (s *State) AddMember(m Member)                        { addOnce(&s.members, m.ID, m) }
 func (s *State) AddKey(k APIKey)                           { addOnce(&s.keys, k.ID, k) }
 func (s *State) AddActiveKeys(o OrganizationID, count int) { s.activeKeys.put(o, count) }
+func (s *State) AddMemberships(o OrganizationID, n int)    { s.memberships.put(o, n) }
 func (s *State) AddWebhook(w Webhook)                      { addOnce(&s.webhooks, w.ID, w) } // not a deleted one
 func (s *State) AddLink(l OAuthLink)                       { addOnce(&s.links, l.ID, l) }
 func (s *State) AddPasskey(p Passkey)                      { addOnce(&s.passkeys, p.ID, p) } // not a removed one

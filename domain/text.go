@@ -120,7 +120,7 @@ type EraseTexts struct {
 
 func (c *EraseTexts) Need(n *Needs) {
 	if member, err := ParseID[MemberID](c.Subject); err == nil {
-		n.addMember(c.Organization, member)
+		n.addMember(c.Organization, member, "")
 	}
 	if _, err := ParseID[WebhookID](c.Subject); err == nil {
 		n.Webhooks = append(n.Webhooks, c.Organization)

@@ -35,16 +35,13 @@ func (c *rowCounter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.Tr
 func loadedFor(t *testing.T, l *ledgertest.Ledger, commands ...domain.Command) (*domain.State, int64) {
 	t.Helper()
 	ctx, counter := context.Background(), &rowCounter{}
-	config, err := pgxpool.ParseConfig(l.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := l.Pool.Config()
 	config.ConnConfig.Tracer = counter
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(ctx)
+	defer pool.Close()
 	plans, err := domain.DefaultPlans()
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +54,7 @@ func loadedFor(t *testing.T, l *ledgertest.Ledger, commands ...domain.Command) (
 	}
 	state, b := domain.NewState(plans), &pgx.Batch{}
 	projections.Load(b, organizations[0].Shard(), organizations, needs, l.Now(), state)
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+	if err := pool.SendBatch(ctx, b).Close(); err != nil {
 		t.Fatal(err)
 	}
 	return state, counter.rows
@@ -74,8 +71,8 @@ func TestLoadsAreBounded(t *testing.T) {
 	for _, sql := range []string{
 		`INSERT INTO grants (shard, key_id, company_id, enabled, updated_at)
 			SELECT shard, key_id, gen_random_uuid(), n % 2 = 0, updated_at FROM grants, generate_series(1, 9600) n WHERE key_id = $1`,
-		`INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at)
-			SELECT shard, organization_id, gen_random_uuid(), email_id, 'owner', 'active', created_at FROM members, generate_series(1, 9000) n WHERE member_id = $1`,
+		`INSERT INTO members (shard, organization_id, member_id, email_id, email_sha256, role, status, created_at, invited_until)
+			SELECT shard, organization_id, gen_random_uuid(), email_id, email_sha256, 'owner', 'active', created_at, created_at FROM members, generate_series(1, 9000) n WHERE member_id = $1`,
 	} {
 		id := [16]byte(o.Key.ID)
 		if sql[:19] == "INSERT INTO members" {
@@ -97,6 +94,12 @@ func TestLoadsAreBounded(t *testing.T) {
 	}
 	create, _ := domain.NewCreateKey(domain.CreateKey{Origin: console, Member: o.Key.Member,
 		Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour}, l.Now())
+	invite, _ := domain.NewInviteMember(domain.InviteMember{Origin: console, Email: "new@example.com",
+		Role: domain.Viewer}, nil)
+	again, _ := domain.NewInviteMember(domain.InviteMember{Origin: console, Email: o.Email, Role: domain.Viewer}, nil)
+	link, _ := domain.NewStartLink(domain.StartLink{Origin: o.Operator(), Member: o.Key.Member,
+		Scopes: []domain.Scope{domain.VerifyRead}}, l.Now())
+	l.Must(t, link)
 	ended := domain.MemberEnded
 	const few = 12 // organization, months, key, member, names, counts
 	for name, c := range map[string]struct {
@@ -112,6 +115,13 @@ func TestLoadsAreBounded(t *testing.T) {
 		"a company": {&domain.CreateCompany{Origin: console, Reference: "new"}, few, ""},
 		"the end of an owner": {&domain.ChangeMember{Origin: console, Member: o.Key.Member, Status: &ended}, few,
 			""},
+		"the end of a member by address": {&domain.ChangeMember{Origin: console, Email: "none@example.com",
+			Status: &ended}, few, domain.NotFound},
+		"a member":                  {&domain.AddMember{Origin: o.Operator(), Email: "new@example.com", Role: domain.Viewer}, few, ""},
+		"an invitation":             {invite, domain.DailyInvitations + 1 + few, ""},
+		"an invitation of a member": {again, domain.DailyInvitations + 1 + few, domain.InvalidState},
+		"the redemption of a link": {&domain.RedeemLink{Origin: console, Link: link.Outcome.ID,
+			SecretSHA256: link.Outcome.SecretSHA256}, few, ""},
 		"an invitation nobody has had": {&domain.AcceptInvitation{Origin: domain.Origin{Organization: o.ID,
 			Actor: domain.SystemActor}}, few, domain.NotFound},
 	} {

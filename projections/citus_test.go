@@ -15,7 +15,7 @@ var routed = map[string]string{
 
 	"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
 	"declarations": loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "active_keys": loadActiveKeys, "key_grants": loadKeyGrants,
-	"members": loadMembers, "pending": loadPending, "webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "accounts": loadAccounts,
+	"addresses": loadAddresses, "invited": loadInvited, "memberships": loadMemberships, "pending": loadPending, "webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "accounts": loadAccounts,
 	"registrations": loadRegistrations, "artifacts": loadArtifacts, "versions": loadArtifactVersions, "certificates": loadCertificates,
 	"former": loadFormer, "contents": loadContents, "claims": loadClaims,
 

@@ -86,7 +86,16 @@ const (
 	memberAddress = ` OFFSET 0) m ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts
 		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
-	loadMembers   = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[]) AS n(id)` + memberOwn + `n.id` + memberAddress
+	// Of the memberships of an address, one has not ended, and the pause between invitations counts from the last of all.
+	loadAddresses = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
+		memberOwn + `n.organization_id AND email_sha256 = n.sha256
+		ORDER BY status = 'ended', invited_until DESC NULLS LAST LIMIT 2` + memberAddress
+	// Those invited last tell whether the invitations of the day are used up. Their addresses are not looked up.
+	loadInvited = `SELECT member_id, organization_id, email_id, '', role, status, created_at, invitation_sha256, invited_until
+	FROM unnest($2::uuid[]) AS n(id)` + memberOwn + `n.id AND invited_until IS NOT NULL ORDER BY invited_until DESC LIMIT $3 OFFSET 0) m ON true`
+	loadMemberships = `SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT count(*) AS count FROM (SELECT 1 FROM members
+		WHERE shard = $1 AND organization_id = n.id LIMIT $3) counted OFFSET 0) r ON true`
 	loadMemberIDs = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::uuid[]) AS n(organization_id, member_id)` +
 		memberOwn + `n.organization_id AND member_id = n.member_id` + memberAddress
 	loadInvitations = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
@@ -205,7 +214,11 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	lookUp(b, shard, loadLinks, needs.Links, s.AddLink)
 	lookUp(b, shard, loadPasskeys, needs.Passkeys, s.AddPasskey)
 	lookUp(b, shard, loadCompanyIDs, needs.CompanyIDs, s.AddCompany)
-	lookUp(b, shard, loadMembers, needs.Members, s.AddMember)
+	if list := distinct(needs.Addresses); list != nil {
+		read(b, pgx.RowToStructByPos, s.AddMember, loadAddresses, shard,
+			column(list, func(n domain.AddressNeed) domain.OrganizationID { return n.Organization }),
+			column(list, func(n domain.AddressNeed) []byte { return n.SHA256[:] }))
+	}
 	if list := distinct(needs.MemberIDs); list != nil {
 		read(b, pgx.RowToStructByPos, s.AddMember, loadMemberIDs, shard,
 			column(list, func(n domain.MemberNeed) domain.OrganizationID { return n.Organization }),
@@ -217,7 +230,14 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			column(list, func(n domain.InvitationNeed) []byte { return n.SecretSHA256[:] }))
 	}
 	lookUp(b, shard, loadOwners, needs.Owners, s.AddMember, len(needs.Owners)+1)
-	// The member of a key comes without the address, so after the members that come with it.
+	lookUp(b, shard, loadMemberships, needs.Invited, func(m struct {
+		Organization domain.OrganizationID
+		Count        int
+	}) {
+		s.AddMemberships(m.Organization, m.Count)
+	}, domain.MaxMembers+1)
+	// These members and that of a key come without the address, so after the members that come with it.
+	lookUp(b, shard, loadInvited, needs.Invited, s.AddMember, domain.DailyInvitations+1)
 	lookUp(b, shard, loadKeys, needs.Keys, func(k struct {
 		domain.APIKey
 		EmailID domain.TextID

@@ -48,7 +48,7 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "deliveries": insertDeliveries,
-		"active_keys": loadActiveKeys, "key_grants": loadKeyGrants, "members": loadMembers, "owners": loadOwners,
+		"active_keys": loadActiveKeys, "key_grants": loadKeyGrants, "addresses": loadAddresses, "invited": loadInvited, "memberships": loadMemberships, "owners": loadOwners,
 		"invitations": loadInvitations, "count_administered": countAdministered, "passkeys": loadPasskeys,
 		"add_member": insertMember, "invite_member": inviteMember, "remove_passkey": removePasskey,
 		"erase_addresses": eraseAddresses, "end_sessions": EndSessions,

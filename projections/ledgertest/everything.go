@@ -97,7 +97,7 @@ func (l *Ledger) links(t testing.TB, o Organization) {
 	l.Must(t, start)
 	id, secret, _ := domain.ParseLinkCode(code)
 	redeem := &domain.RedeemLink{
-		Origin: o.Operator(), Link: id, SecretSHA256: secret, Subject: domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody"),
+		Origin: domain.Origin{Organization: o.ID, Actor: start.Outcome.Member.String(), RequestID: "test"}, Link: id, SecretSHA256: secret, Subject: domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody"),
 	}
 	l.Must(t, redeem)
 	l.Must(t, &domain.WithdrawConsent{Origin: o.Operator(), Link: id})
