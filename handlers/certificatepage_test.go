@@ -155,16 +155,17 @@ func TestCertificateWithoutJavaScript(t *testing.T) {
 	p := w.tab()
 	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	for _, c := range []shows{
-		{"replaced", "replaced", "HASH_MATCH", "This hash matches. No file was compared", "Anything about a file", []string{"no file compared", "Replaced by"}},
-		{"valid", "another", "HASH_DIFFERS", "This hash does not match. No file was compared", "nor that somebody tampered", []string{"no file compared", "Valid: neither"}},
-		{"revoked", "revoked", "HASH_MATCH", "This hash matches. No file was compared", "Anything about a file", []string{"Revoked"}},
+		{"replaced", "replaced", "MATCH_HISTORICAL", "This hash matches, but its certificate was replaced. No file was compared", "Anything about a file", []string{"no file compared", "Replaced by"}},
+		{"valid", "valid", "MATCH_CURRENT", "This hash matches a valid certificate. No file was compared", "Anything about a file", []string{"no file compared", "Valid: neither"}},
+		{"valid", "another", "HASH_MISMATCH", "This hash does not match. No file was compared", "nor that somebody tampered", []string{"no file compared", "Valid: neither"}},
+		{"revoked", "revoked", "RECORD_REVOKED", "This hash matches, but its certificate was revoked. No file was compared", "Anything about a file", []string{"Revoked"}},
 		{"broken", "broken", "SIGNATURE_INVALID", "The certificate could not be validated", "neither a match", []string{"No file compared"}},
 	} {
 		p.open("/en/certificates/" + ids[c.record])
 		p.do(chromedp.WaitVisible(chromedp.CSS("#needs-script")), chromedp.WaitNotVisible(chromedp.CSS("#drop")))
 		p.paste(strings.ToUpper(hash(c.file)))
 		p.shows(c)
-		if eval[bool](p, `document.querySelector('#result [data-result^="MATCH"], #result use[href="#i-yes"]') !== null`) {
+		if eval[bool](p, signOfAFile) {
 			t.Errorf("%s shows the sign of a file's match", c.result)
 		}
 		p.shot("certificate-PASTED-" + c.result + "-" + c.record)
@@ -187,7 +188,7 @@ func TestCertificateByKeyboard(t *testing.T) {
 	p.tabTo("#sha256")
 	p.key(hash("two"))
 	p.key(kb.Enter)
-	p.result("HASH_DIFFERS")
+	p.result("HASH_MISMATCH")
 }
 
 // The page shows what was authorized for publication, as the organization's words

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
@@ -112,6 +114,12 @@ func (s *server) showRecord(ctx context.Context, id domain.PublicID, sum *[32]by
 	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
 }
 
+// certificateResults are the results under whose names a page shows the reasons of a certificate's comparison, where the
+// names differ.
+var certificateResults = map[wire.VerificationReason]string{
+	wire.ReasonMatch: web.MatchCurrent, wire.ReasonReplaced: web.MatchHistorical, wire.ReasonRevoked: web.RecordRevoked,
+}
+
 // showCertificate adds the comparison with a certificate, and what was authorized for publication in a validated one.
 // The state of any other is not shown.
 func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
@@ -120,11 +128,12 @@ func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[
 		return err
 	}
 	view, payload := s.certify(stored, sum)
+	shown.Result = cmp.Or(certificateResults[view.Reason], string(view.Reason))
 	if !view.SignatureValid {
-		shown.Result, shown.Values.Signature = web.SignatureInvalid, string(evidence.Invalid)
+		shown.Values.Signature = string(evidence.Invalid)
 		return nil
 	}
-	shown.Result, shown.Values.Signature, shown.Values.State = web.FileNotCompared, string(evidence.Valid), string(view.CertificateStatus)
+	shown.Values.Signature, shown.Values.State = string(evidence.Valid), string(view.CertificateStatus)
 	pastedResult(shown, view.HashMatches)
 	if payload.Title != nil {
 		shown.CertifiedTitle = *payload.Title
@@ -135,15 +144,15 @@ func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[
 	return s.showSigned(shown, payload.IssuedAt, stored.KeyID)
 }
 
-// pastedResult shows what a pasted hash came to, where one was compared: the server has seen no file, so nothing that
-// it shows is the result of one.
+// pastedResult says that a pasted hash was compared, where one was: the server has seen no file, so no result that it
+// shows is that of one.
 func pastedResult(shown *web.Comparison, match *bool) {
 	switch {
 	case match == nil:
 	case *match:
-		shown.Result, shown.Values.File = web.HashMatch, "hash-match"
+		shown.Values.File = "hash-match"
 	default:
-		shown.Result, shown.Values.File = web.HashDiffers, "hash-mismatch"
+		shown.Values.File = "hash-mismatch"
 	}
 }
 

@@ -60,6 +60,10 @@ func (p *tab) shows(want shows) {
 			p.T.Errorf("%s does not say %q:\n%s", want.result, part, text)
 		}
 	}
+	said := strings.Contains(want.title, "No file was compared") || strings.Contains(want.title, "No se comparó ningún archivo")
+	if hash := eval[bool](p, `document.querySelector("#result > .panel").dataset.compared === "hash"`); hash != said {
+		p.T.Errorf("%s of a hash: %t", want.result, hash)
+	}
 }
 
 // Every result of the specification has an explanation of its own in both
@@ -187,7 +191,7 @@ func TestEveryComparisonIsFresh(t *testing.T) {
 	p.open("/en/integrity/" + id)
 	path := file(t, "a.txt", "one")
 	p.paste(hash("another"))
-	p.result("HASH_DIFFERS")
+	p.result("HASH_MISMATCH")
 	p.choose(path)
 	p.result("MATCH_CURRENT")
 	equal(t, "the title", eval[string](p, "document.title"), "Your file matches the current version · Integrity Ledger")
@@ -269,7 +273,8 @@ func TestWithoutJavaScript(t *testing.T) {
 	p.do(chromedp.WaitVisible(chromedp.CSS("#needs-script")), chromedp.WaitNotVisible(chromedp.CSS("#drop")))
 	p.shot("no-javascript")
 	p.paste(hash("historical"))
-	p.shows(shows{result: "HASH_MATCH", title: "This hash matches. No file was compared", not: "Anything about a file", checks: []string{"no file compared", "Historical"}})
+	p.shows(shows{result: "MATCH_HISTORICAL", title: "This hash matches a historical version. No file was compared", not: "Anything about a file",
+		checks: []string{"no file compared", "Historical"}})
 }
 
 // paste sends a hash by the form.
@@ -284,7 +289,10 @@ func (p *tab) paste(text string) {
 	run(p, chromedp.WaitEvent(page.LoadEventFired, nil, chromedp.Click(chromedp.CSS(".paste button"))))
 }
 
-// A pasted hash has a look of its own, and no panel of a file.
+// signOfAFile is true of a page that shows a sign which only the comparison of a file may show.
+const signOfAFile = `document.querySelector('#result > :not([data-compared="hash"])[data-result^="MATCH"], #result use:is([href="#i-yes"], [href^="#i-MATCH"])') !== null`
+
+// Each result of a pasted hash has a headline and a colour of its own, and none the look of a file's.
 func TestPastedHash(t *testing.T) {
 	t.Parallel()
 	w := openSite(t)
@@ -294,23 +302,35 @@ func TestPastedHash(t *testing.T) {
 	p.open("/integrity/" + ids["current"])
 	p.choose(file(t, "a", "current"))
 	p.result("MATCH_CURRENT")
-	match := eval[string](p, look)
+	match, looks := eval[string](p, look), map[string]bool{}
 	for _, c := range []shows{
-		{record: "current", file: "current", result: "HASH_MATCH", title: "Este hash coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado", "Vigente"}},
-		{record: "revoked", file: "revoked", result: "HASH_MATCH", title: "Este hash coincide. No se comparó ningún archivo", checks: []string{"Revocada"}},
-		{record: "current", file: "another", result: "HASH_DIFFERS", title: "Este hash no coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado"}},
+		{record: "current", file: "current", result: "MATCH_CURRENT", title: "Este hash coincide con la versión vigente. No se comparó ningún archivo",
+			checks: []string{"ningún archivo comparado", "Vigente"}},
+		{record: "historical", file: "historical", result: "MATCH_HISTORICAL", title: "Este hash coincide con una versión histórica. No se comparó ningún archivo",
+			checks: []string{"Histórica"}},
+		{record: "revoked", file: "revoked", result: "RECORD_REVOKED", title: "Este hash coincide, pero el registro fue revocado. No se comparó ningún archivo",
+			checks: []string{"Revocada"}},
+		{record: "current", file: "another", result: "HASH_MISMATCH", title: "Este hash no coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado"}},
 		{record: "broken", file: "broken", result: "SIGNATURE_INVALID", title: "No se pudo validar el registro"},
 		{record: "pending", file: "any", result: "REGISTRATION_PENDING", title: "Aún no hay nada registrado"},
 	} {
 		p.open("/integrity/" + ids[c.record])
 		p.paste("  " + strings.ToUpper(hash(c.file)) + " ")
 		p.shows(c)
-		if strings.Contains(eval[string](p, look), "solid") && strings.HasPrefix(c.result, "HASH") || eval[string](p, look) == match {
+		shown := eval[string](p, look)
+		if strings.Contains(c.title, "No se comparó") && !strings.Contains(shown, "dashed") || shown == match {
 			t.Errorf("%s looks like the result of a file", c.result)
 		}
-		if eval[bool](p, `document.querySelector('#result [data-result^="MATCH"], #result use[href="#i-yes"]') !== null`) {
+		if looks[shown] {
+			t.Errorf("%s looks like another result", c.result)
+		}
+		looks[shown] = true
+		if eval[bool](p, signOfAFile) {
 			t.Errorf("%s shows the sign of a file's match", c.result)
 		}
+		p.contrast("light")
+		p.contrast("dark")
+		p.scheme("light")
 		p.shot("PASTED-" + c.result + "-" + c.record)
 	}
 	p.open("/integrity/" + ids["current"])

@@ -271,5 +271,5 @@ func TestKeyboardOnly(t *testing.T) {
 	p.tabTo("#sha256")
 	p.key(hash("one"))
 	p.key(kb.Enter)
-	p.result("HASH_MATCH")
+	p.result("MATCH_CURRENT")
 }

@@ -172,13 +172,13 @@ func TestFormIsOfThisSite(t *testing.T) {
 	_, certificate := s.certificate("Title", "one")
 	record := "/integrity/" + s.registered("a", 1, "one")
 	for _, c := range []struct{ path, site, form, result, title string }{
-		{record, "same-origin", "sha256=" + hash("one"), "HASH_MATCH", "Este hash coincide. No se comparó ningún archivo"},
-		{record, "", "sha256=" + hash("two"), "HASH_DIFFERS", "Este hash no coincide. No se comparó ningún archivo"}, // a browser that does not say
+		{record, "same-origin", "sha256=" + hash("one"), "MATCH_CURRENT", "Este hash coincide con la versión vigente. No se comparó ningún archivo"},
+		{record, "", "sha256=" + hash("two"), "HASH_MISMATCH", "Este hash no coincide. No se comparó ningún archivo"}, // a browser that does not say
 		{record, "same-origin", "sha256=1", "FILE_NOT_COMPARED", "Un SHA-256 tiene exactamente 64 caracteres"},
 		{record, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
 		{record, "same-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
 		{record, "cross-site", "sha256=1", "FILE_NOT_COMPARED", "Comprobar un archivo"},
-		{"/en/certificates/" + certificate, "same-origin", "sha256=" + hash("one"), "HASH_MATCH", "This hash matches. No file was compared"},
+		{"/en/certificates/" + certificate, "same-origin", "sha256=" + hash("one"), "MATCH_CURRENT", "This hash matches a valid certificate. No file was compared"},
 		{"/en/certificates/" + certificate, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Check a file against a certificate"},
 	} {
 		r := s.request(http.MethodPost, c.path, "", strings.NewReader(c.form))
@@ -207,9 +207,9 @@ func TestHashForm(t *testing.T) {
 		status int
 		result string
 	}{
-		"sha256=" + hash("one"):                            {200, "HASH_MATCH"},
-		"sha256=+" + strings.ToUpper(hash("one")):          {200, "HASH_MATCH"},
-		"sha256=" + hash("two"):                            {200, "HASH_DIFFERS"},
+		"sha256=" + hash("one"):                            {200, "MATCH_CURRENT"},
+		"sha256=+" + strings.ToUpper(hash("one")):          {200, "MATCH_CURRENT"},
+		"sha256=" + hash("two"):                            {200, "HASH_MISMATCH"},
 		"sha256=%3Cscript%3E":                              {422, "FILE_NOT_COMPARED"},
 		"sha256=" + hash("one") + "&sha256=" + hash("one"): {422, "FILE_NOT_COMPARED"},
 		"nothing=1":                           {422, "FILE_NOT_COMPARED"},

@@ -33,6 +33,7 @@ type texts struct {
 	CheckTitle, StateCheck string
 	File, Signature, State map[string]string
 	Outcomes               map[string]outcome
+	Pasted                 map[string]outcome // of a hash that was pasted
 
 	Developers struct {
 		Pages  map[string]struct{ Title, Lead, Short string } // by name, as in DeveloperPages; Short is how it is listed

@@ -68,10 +68,15 @@ func TestCatalogueIsWhole(t *testing.T) {
 		compare("", reflect.ValueOf(*es), reflect.ValueOf(*en))
 		delete(es.words, "Summaries")
 		compare("", reflect.ValueOf(es.words), reflect.ValueOf(en.words))
-		results := append(kind.fileResults(), HashMatch, HashDiffers)
+		results := kind.fileResults()
 		for _, result := range results {
 			if es.Outcomes[result].Title == "" {
 				t.Errorf("%s of a %s is not explained", result, kind)
+			}
+		}
+		for result, words := range es.Pasted {
+			if words.Title == es.Outcomes[result].Title {
+				t.Errorf("%s of a hash has the headline of a file's", result)
 			}
 		}
 		if len(es.Outcomes) != len(results) {

@@ -61,10 +61,9 @@ type Comparison struct {
 	PublicID string
 	URL      string // of this page, as its code says it
 	// Result is the comparison without a file, or with the hash that was pasted.
-	Result string
-	Values Values
-	// Pasted says that Values.File is about a hash that somebody pasted.
-	Pasted      bool
+	Result      string
+	Values      Values
+	Pasted      bool   // somebody has pasted a hash
 	HashInvalid bool   // what was pasted is no hash
 	HashText    string // as it was pasted, where it is no hash
 	// Of what was validated; zero and empty otherwise.
@@ -85,11 +84,12 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	if c.Language == evidence.English { // the address in Spanish leads back, see Chosen
 		f.Switch += "?" + Chosen
 	}
+	shown := t.panel(c.Result, c.Values)
 	switch { // what the form led to is the first thing that a screen reader says of the page
 	case c.HashInvalid:
 		f.Title = t.HashInvalid
 	case c.Pasted:
-		f.Title = t.Outcomes[c.Result].Title
+		f.Title = shown.Title
 	}
 	limitsTitle, limits := c.Kind.Limits(c.Language, s.Relationship[c.Language])
 	last := len(limits) - 1
@@ -107,7 +107,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 		Receipt, ReceiptFile string // empty where the public gets no signed file
 		Command              string // to verify offline, with the names under which a browser saves the files
 	}{
-		frame: f, Comparison: c, Shown: t.panel(c.Result, c.Values), MaxFile: MaxFile,
+		frame: f, Comparison: c, Shown: shown, MaxFile: MaxFile,
 		LimitsTitle: limitsTitle, Limits: limits[:last], Operator: limits[last],
 		Ask: ask, Action: Path(c.Language, path), QR: path + "/qr.svg",
 		Command: "integrity verify " + file + " integrity-trusted-keys.json " + t.FileArgument,
@@ -148,9 +148,9 @@ func QR(text string) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// The results that have a panel: those of the public comparison (specification), the lack of an answer, and the two of
-// a hash that was pasted. A certificate's are shown under the same names: valid is MATCH_CURRENT, replaced
-// MATCH_HISTORICAL, revoked RECORD_REVOKED, and there is nothing pending.
+// The results that have a panel: those of the public comparison (specification), and the lack of an answer. A
+// certificate's are shown under the same names: valid is MATCH_CURRENT, replaced MATCH_HISTORICAL, revoked
+// RECORD_REVOKED, and there is nothing pending. A result of a hash that was pasted has its name too, and other words.
 const (
 	MatchCurrent     = "MATCH_CURRENT"
 	MatchHistorical  = "MATCH_HISTORICAL"
@@ -161,8 +161,6 @@ const (
 	Pending          = "REGISTRATION_PENDING"
 	NotFound         = "RECORD_NOT_FOUND"
 	Unavailable      = "UNAVAILABLE"
-	HashMatch        = "HASH_MATCH"
-	HashDiffers      = "HASH_DIFFERS"
 )
 
 // fileResults are those which the script may have to show.
@@ -186,6 +184,7 @@ type panel struct {
 	T      map[string]any
 	Result string
 	outcome
+	Hash   bool // a hash was compared, and no file
 	Checks []checkRow
 	Note   string // why there is no answer
 	Wait   string // seconds
@@ -200,11 +199,9 @@ type checkRow struct {
 // choice is a value with its words. A template holds all that can be, and the script takes away all but one.
 type choice struct{ Value, Text, Mark string }
 
-// mark is the sign beside a value: yes, no or none. A result without a file has no sign, so that nothing looks
-// verified.
-func mark(result, value string) string {
-	switch result {
-	case FileNotCompared, HashMatch, HashDiffers:
+// mark is the sign beside a value: yes, no or none. Without a file there is no sign, so that nothing looks verified.
+func mark(file bool, value string) string {
+	if !file {
 		return "none"
 	}
 	switch value {
@@ -218,26 +215,35 @@ func mark(result, value string) string {
 }
 
 // choices are the values with these words, in the order of their names.
-func choices(result string, words map[string]string) (list []choice) {
+func choices(file bool, words map[string]string) (list []choice) {
 	for _, value := range slices.Sorted(maps.Keys(words)) {
-		list = append(list, choice{value, words[value], mark(result, value)})
+		list = append(list, choice{value, words[value], mark(file, value)})
 	}
 	return list
 }
 
+// ofHash begins the values of what is compared where it is a hash that was pasted.
+const ofHash = "hash-"
+
 // panel shows a result with these values.
 func (t *texts) panel(result string, v Values) panel {
+	hash := strings.HasPrefix(v.File, ofHash)
 	one := func(value string, words map[string]string) []choice {
 		value = cmp.Or(value, "none")
-		return []choice{{value, words[value], mark(result, value)}}
+		return []choice{{value, words[value], mark(result != FileNotCompared && !hash, value)}}
 	}
-	return t.panelOf(result, one(v.File, t.File), one(v.Signature, t.Signature), one(v.State, t.State))
+	p := t.panelOf(result, one(v.File, t.File), one(v.Signature, t.Signature), one(v.State, t.State))
+	if hash {
+		p.Hash, p.outcome = true, t.Pasted[result]
+	}
+	return p
 }
 
 // blank is the panel of a result with every value that it might have for a file.
 func (t *texts) blank(result string) panel {
-	file := slices.DeleteFunc(choices(result, t.File), func(c choice) bool { return strings.HasPrefix(c.Value, "hash-") })
-	p := t.panelOf(result, file, choices(result, t.Signature), choices(result, t.State))
+	compared := result != FileNotCompared
+	file := slices.DeleteFunc(choices(compared, t.File), func(c choice) bool { return strings.HasPrefix(c.Value, ofHash) })
+	p := t.panelOf(result, file, choices(compared, t.Signature), choices(compared, t.State))
 	p.Facts = true
 	return p
 }

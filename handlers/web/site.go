@@ -390,7 +390,7 @@ func (s *Site) limits(kind Kind, language evidence.Language) section {
 // rows are the findings with every value that each might have.
 func (t *verifyTexts) rows() (rows []checkRow) {
 	for _, name := range []string{"signature", "references", "observation", "status", "history", "file", "inclusion", "time", "witnesses", "keys"} {
-		rows = append(rows, checkRow{name, t.Rows[name], choices("", t.Findings[name])})
+		rows = append(rows, checkRow{name, t.Rows[name], choices(true, t.Findings[name])})
 	}
 	return rows
 }

@@ -4,7 +4,7 @@
 import { hexSHA256 } from "./bytes.js";
 import { all, show } from "./console.js";
 import { onDrop } from "./drop.js";
-import { newHasher } from "./hash.js";
+import { beginning, newHasher } from "./hash.js";
 import { canonical, decode } from "./strictjson.js";
 
 const form = document.querySelector("form[data-send]");
@@ -110,19 +110,18 @@ const chosen = () => {
 };
 
 input.addEventListener("change", chosen);
-onDrop(form, (files) => {
-  if (request) {
-    return;
-  }
-  if (files.length !== 1) {
-    say("one-file");
-    return;
-  }
-  const carried = new DataTransfer();
-  carried.items.add(files[0]);
-  input.files = carried.files;
-  chosen();
-});
+onDrop(
+  form,
+  (file) => {
+    if (!request) {
+      const carried = new DataTransfer();
+      carried.items.add(file);
+      input.files = carried.files;
+      chosen();
+    }
+  },
+  (reason) => request || say(reason),
+);
 form.addEventListener("input", ({ target }) => {
   key = null;
   wrong(target.name, false);
@@ -198,6 +197,22 @@ const send = () => {
   mine.send(body);
 };
 
+// readAndSend sends what can be read: a folder would arrive as an empty file.
+const readAndSend = async () => {
+  const mine = ++turn;
+  try {
+    await beginning(input.files[0], 1);
+  } catch (error) {
+    if (mine === turn) {
+      say(error.message);
+    }
+    return;
+  }
+  if (mine === turn) {
+    send();
+  }
+};
+
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   if (request) {
@@ -207,7 +222,7 @@ form.addEventListener("submit", (event) => {
     wrong("file", true);
     input.focus();
   } else if (compared) {
-    send();
+    readAndSend();
   } else {
     input.focus(); // what is wrong with the file, or that it is still being read, is said already
   }

@@ -18,15 +18,15 @@ const refuse = (name) => {
 
 let turn = 0; // what belongs to an older one is dropped
 
-const find = async (files) => {
-  const mine = ++turn;
+const stop = (reason) => {
+  turn++;
   hasher.stop();
-  refuse();
-  if (files.length !== 1) {
-    refuse("one-file");
-    return;
-  }
-  const [file] = files;
+  refuse(reason);
+};
+
+const find = async (file) => {
+  stop();
+  const mine = turn;
   if (file.size > Number(drop.dataset.maxFile)) {
     refuse("too-large");
     return;
@@ -48,20 +48,18 @@ const find = async (files) => {
 };
 
 input.addEventListener("change", () => {
-  const files = [...input.files];
+  const [file] = input.files;
   input.value = ""; // so that the same file can be chosen again
-  if (files.length > 0) {
-    find(files);
+  if (file) {
+    find(file);
   }
 });
 
 drop.querySelector("[data-cancel]").addEventListener("click", () => {
-  turn++;
-  hasher.stop();
-  refuse();
+  stop();
 });
 
-onDrop(drop.parentElement, find);
+onDrop(drop.parentElement, find, stop);
 
 // A page that comes back from the browser's memory has finished with its file.
 addEventListener("pageshow", (event) => {

@@ -2,8 +2,9 @@
 
 const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
 
-// onDrop calls take with the list of files that were dropped, and marks an element while some are held over the page.
-export function onDrop(marked, take) {
+// onDrop calls take with the one file that was dropped, or refuse with the name of the reason why it is none. It marks an
+// element while something is held over the page.
+export function onDrop(marked, take, refuse) {
   let over = 0;
   addEventListener("dragenter", (event) => {
     if (carriesFiles(event)) {
@@ -27,7 +28,14 @@ export function onDrop(marked, take) {
       event.preventDefault();
       over = 0;
       marked.classList.remove("dragging");
-      take([...event.dataTransfer.files]);
+      const { files, items } = event.dataTransfer;
+      if (files.length !== 1) {
+        refuse("one-file");
+      } else if ([...items].some((item) => item.webkitGetAsEntry?.()?.isDirectory)) {
+        refuse("folder");
+      } else {
+        take(files[0]);
+      }
     }
   });
 }

@@ -1,5 +1,18 @@
 // Hashes files in the worker, one at a time.
 
+// A folder reads like no file. Some browsers give it the size 0, which is all that tells it from a file that cannot be read.
+const unreadable = (file) => new Error(file.size === 0 ? "folder" : "unreadable");
+
+// beginning reads at most this many bytes of a file. Of an empty one it reads the whole: a part of no bytes is not looked
+// for on the disk, where a folder would be found out.
+export async function beginning(file, most) {
+  try {
+    return new Uint8Array(await (file.size === 0 ? file : file.slice(0, most)).arrayBuffer());
+  } catch {
+    throw unreadable(file);
+  }
+}
+
 // newHasher starts a worker of the script at an address.
 export function newHasher(address) {
   let worker = null;
@@ -40,7 +53,8 @@ export function newHasher(address) {
         if (data.sha256 !== undefined) {
           resolve(data.sha256);
         } else {
-          reject(new Error(data.error === "NotReadableError" || data.error === "NotFoundError" ? "unreadable" : "cannot-hash"));
+          const away = data.error === "NotReadableError" || data.error === "NotFoundError";
+          reject(away ? unreadable(file) : new Error("cannot-hash"));
         }
       };
       mine.onerror = () => {

@@ -25,4 +25,4 @@ AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
 LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
 OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
 SOFTWARE.
-*/var BA=4*1024*1024;async function gA(A){let B=await X();B.init();for(let I=0;I<A.size;){let Q=new Uint8Array(await A.slice(I,I+BA).arrayBuffer());if(Q.length===0)throw new DOMException("the file became shorter","NotReadableError");B.update(Q),I+=Q.length,postMessage({read:I})}return B.digest("hex")}onmessage=async({data:A})=>{try{postMessage({sha256:await gA(A)})}catch(B){postMessage({error:B.name})}};
+*/var BA=4*1024*1024;async function gA(A){let B=await X();if(B.init(),A.size===0&&(await A.arrayBuffer()).byteLength>0)throw new DOMException("the file became longer","NotReadableError");for(let I=0;I<A.size;){let Q=new Uint8Array(await A.slice(I,I+BA).arrayBuffer());if(Q.length===0)throw new DOMException("the file became shorter","NotReadableError");B.update(Q),I+=Q.length,postMessage({read:I})}return B.digest("hex")}onmessage=async({data:A})=>{try{postMessage({sha256:await gA(A)})}catch(B){postMessage({error:B.name})}};

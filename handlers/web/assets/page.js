@@ -283,22 +283,18 @@ async function check(file) {
   await compare(mine, file, hash);
 }
 
-function take(files) {
-  if (files.length === 1) {
-    check(files[0]);
-  } else if (files.length > 1) {
-    stop();
-    refuse("one-file");
-  }
-}
-
 input.addEventListener("change", () => {
-  const files = [...input.files];
+  const [file] = input.files;
   input.value = ""; // so that the same file can be chosen again
-  take(files);
+  if (file) {
+    check(file);
+  }
 });
 
-onDrop(main, take);
+onDrop(main, check, (reason) => {
+  stop();
+  refuse(reason);
+});
 
 // A page that comes back from the browser's memory shows an old answer.
 addEventListener("pageshow", (event) => {

@@ -3,6 +3,7 @@
 // is for the keys of the service, when a person asks for them. The words are in the
 // page: this script only chooses among them.
 
+import { beginning, newHasher } from "./hash.js";
 import { Refusal, parseTrustedKeys, supported, verify } from "./verifier.js";
 
 const main = document.querySelector("main");
@@ -24,25 +25,12 @@ const word = (name) => document.querySelector("#words").content.querySelector(`[
 // What belongs to an older turn than this one is dropped.
 let turn = 0;
 let published = null; // bytes of the keys of the service, where they were asked for
-let worker = null;
-
-function startWorker() {
-  worker?.terminate();
-  worker = new Worker(main.dataset.worker, { type: "module" });
-  worker.onerror = lost;
-}
-
-// lost has the next document hashed by another worker.
-function lost() {
-  worker = null;
-}
+const hasher = newHasher(main.dataset.worker);
 
 // stop drops what is under way, so that every result is of what is chosen now.
 function stop() {
   turn++;
-  if (result.querySelector("progress")) {
-    startWorker();
-  }
+  hasher.stop();
 }
 
 function show(content) {
@@ -56,37 +44,11 @@ function notice(...parts) {
 }
 
 function sha256(content) {
-  const panel = template("progress");
-  const bar = panel.querySelector("progress");
-  show(panel);
-  if (worker === null) {
-    startWorker();
-  }
-  return new Promise((resolve, reject) => {
-    worker.onerror = () => {
-      lost();
-      reject(new Error("cannot-check"));
-    };
-    worker.onmessage = ({ data }) => {
-      if (data.read !== undefined) {
-        bar.value = data.read / content.size;
-      } else if (data.sha256 !== undefined) {
-        resolve(data.sha256);
-      } else {
-        reject(new Error(data.error === "NotReadableError" || data.error === "NotFoundError" ? "unreadable" : "cannot-check"));
-      }
-    };
-    worker.postMessage(content);
+  show(template("progress"));
+  const bar = result.querySelector("progress");
+  return hasher.sha256(content, (read) => {
+    bar.value = read / content.size;
   });
-}
-
-// read takes one byte more than there may be, so that a longer file is refused as such.
-async function read(chosen, most) {
-  try {
-    return new Uint8Array(await chosen.slice(0, most + 1).arrayBuffer());
-  } catch {
-    throw new Error("unreadable");
-  }
 }
 
 // sentence keeps a detail apart and short: it may be a text of whoever made the file.
@@ -187,9 +149,10 @@ async function judge(mine) {
     notice(word("too-large"));
     return;
   }
+  // One byte more than there may be: a longer file is refused as such.
   const from = published ? "service" : "file";
-  const evidence = await read(chosen.receipt, maxReceipt);
-  const pinned = published ?? (await read(chosen.keys, maxTrustedKeys));
+  const evidence = await beginning(chosen.receipt, maxReceipt + 1);
+  const pinned = published ?? (await beginning(chosen.keys, maxTrustedKeys + 1));
   if (mine !== turn) {
     return;
   }
@@ -220,7 +183,7 @@ form.addEventListener("submit", async (event) => {
     await judge(mine);
   } catch (error) {
     if (mine === turn) {
-      notice(word(error.message === "unreadable" ? "unreadable" : "cannot-check"));
+      notice(word(error.message === "unreadable" || error.message === "folder" ? error.message : "cannot-check"));
     }
   }
 });
@@ -265,7 +228,6 @@ addEventListener("pageshow", (event) => {
   }
 });
 
-startWorker();
 const able = await supported();
 form.classList.remove("waiting"); // its place was kept, so that nothing moves
 form.hidden = !able;
