@@ -302,7 +302,7 @@ func newSubject(in Input) *subject {
 		s.unreadable = err
 		s.head = s.head[:n]
 	}
-	s.detected = mimetype.Detect(s.head)
+	s.detected = detect(s.head)
 	return s
 }
 
@@ -358,7 +358,7 @@ type tally struct {
 
 func newTally(unit Unit) *tally { return &tally{unit: unit, found: map[string]*Evidence{}} }
 
-// add counts a structure; position -1 says that it has no place. Positions must come in ascending order; one that comes twice is kept once.
+// add counts a structure; position -1 says that it has no place. A position is kept if it is higher than those before.
 func (t *tally) add(structure string, position int64) { t.addAll(structure, 1, position) }
 
 func (t *tally) addAll(structure string, count, position int64) {
@@ -368,7 +368,7 @@ func (t *tally) addAll(structure string, count, position int64) {
 		t.found[structure] = e
 	}
 	e.Count += count
-	if n := len(e.Positions); position >= 0 && n < MaxPositions && (n == 0 || e.Positions[n-1] != position) {
+	if n := len(e.Positions); position >= 0 && n < MaxPositions && (n == 0 || e.Positions[n-1] < position) {
 		e.Positions = append(e.Positions, position)
 	}
 }

@@ -41,6 +41,7 @@ type archiveFile struct {
 	depth            int
 
 	nested, names *tally
+	hidden        *tally // bytes that belong to no entry
 	overlapping   bool
 	encrypted     int64
 	root          int64 // entry of the outermost archive that is being read
@@ -68,12 +69,16 @@ func archive(look func(*archiveFile) verdict) func(*subject) verdict {
 		switch {
 		case v.outcome == Clear && a.err != nil:
 			return inconclusive("The archive cannot be read whole.")
+		case v.outcome == Clear && a.hidden.count() > 0:
+			return inconclusive(hiddenBytes, a.hidden.list()...)
 		case v.outcome == Clear && a.encrypted > 0:
 			return inconclusive("Entries of the archive are encrypted.", counted(Entries, "encrypted entry", a.encrypted)...)
 		}
 		return v
 	}
 }
+
+const hiddenBytes = "The file holds bytes that belong to none of the entries it lists, and that other programs may read."
 
 func archiveNesting(a *archiveFile) verdict {
 	if a.depth > deepFrom {
@@ -83,8 +88,11 @@ func archiveNesting(a *archiveFile) verdict {
 }
 
 func archiveNames(a *archiveFile) verdict {
-	if a.names.has(nameParent, nameAbsolute, nameDrive, nameLink, nameBackslash) {
+	switch {
+	case a.names.has(nameParent, nameAbsolute, nameDrive, nameLink):
 		return finding(High, "The archive has names that lead out of its directory.", a.names.list()...)
+	case a.names.has(nameDiffers):
+		return finding(Medium, "The archive gives an entry two names.", a.names.list()...)
 	}
 	return a.names.verdict("The archive's names stay within its directory.", Low, "The archive has unusual names.")
 }
@@ -119,6 +127,7 @@ const (
 	nameEmpty     = "empty name"
 	nameTwice     = "name that comes twice"
 	nameDevice    = "device or pipe"
+	nameDiffers   = "other name in the entry's own header"
 )
 
 // name looks at the name of an entry.
@@ -168,7 +177,7 @@ func (s *subject) readArchive() *archiveFile {
 	if format == "" && !s.is(closedArchives...) {
 		return nil
 	}
-	a := &archiveFile{format: format, packed: s.Size, nested: newTally(Entries), names: newTally(Entries), root: -1}
+	a := &archiveFile{format: format, packed: s.Size, nested: newTally(Entries), names: newTally(Entries), hidden: newTally(Bytes), root: -1}
 	if format != "" {
 		a.err = guarded(func() error { return a.open(format, s.Content, s.Size, 1) })
 	}
@@ -237,7 +246,7 @@ func (a *archiveFile) stream(r io.Reader, depth int) error {
 	if err != nil {
 		return err
 	}
-	if mimetype.Detect(head).Is("application/x-tar") {
+	if detect(head).Is("application/x-tar") {
 		return a.tarEntries(whole, depth, true)
 	}
 	a.root = max(a.root, 0)
@@ -270,7 +279,10 @@ func (a *archiveFile) zip(content io.ReaderAt, size int64, depth int) error {
 	if a.overlapping {
 		return errLimit
 	}
-	var failed error
+	failed := a.layout(content, size, depth, r.File)
+	r.RegisterDecompressor(zip.Deflate, func(packed io.Reader) io.ReadCloser {
+		return newWholeFlate(packed, func() { a.hidden.add("bytes after the end of an entry's data", -1) })
+	})
 	for i, f := range r.File {
 		if depth == 1 {
 			a.root = int64(i)
@@ -286,6 +298,30 @@ func (a *archiveFile) zip(content io.ReaderAt, size int64, depth int) error {
 		failed = errors.Join(failed, err)
 	}
 	return failed
+}
+
+// layout looks for what the archive holds beside the entries of its directory.
+func (a *archiveFile) layout(content io.ReaderAt, size int64, depth int, files []*zip.File) error {
+	z, err := readZipLayout(content, size, files)
+	if err != nil {
+		return err
+	}
+	a.overlapping = a.overlapping || z.overlap
+	if z.outside > 0 {
+		at := z.first
+		if depth > 1 {
+			at = -1
+		}
+		a.hidden.addAll("bytes of no entry", z.outside, at)
+	}
+	for i, entry := range z.differing {
+		if depth == 1 {
+			a.root = int64(entry)
+		}
+		a.names.add(nameDiffers, a.root)
+		a.name(z.names[i])
+	}
+	return nil
 }
 
 // satisfy adds what a directory says, which may be anything, without passing the largest number.
@@ -319,7 +355,10 @@ func (a *archiveFile) tarEntries(r io.Reader, depth int, counted bool) error {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			// What follows the end of the archive is unpacked too.
-			_, err = io.Copy(io.Discard, r)
+			n, _, err := notZero(r)
+			if n > 0 {
+				a.hidden.addAll("bytes after the end of the archive", n, -1)
+			}
 			return err
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
@@ -368,7 +407,7 @@ func (a *archiveFile) content(r io.Reader, depth int) error {
 	if err != nil {
 		return err
 	}
-	m := mimetype.Detect(head)
+	m := detect(head)
 	format := archiveFormat(m)
 	if format == "" {
 		if slices.ContainsFunc(closedArchives, m.Is) {

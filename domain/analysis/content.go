@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/gabriel-vasile/mimetype"
@@ -51,7 +52,8 @@ func contentType(s *subject) verdict {
 		evidence = append(evidence, counted(Bytes, "extension of another type", 1)...)
 	}
 	declared := mediaType(s.DeclaredType)
-	fits := declared == "" || declared == "application/octet-stream" || s.fits(declared, detected)
+	untyped := slices.Contains(anything, declared)
+	fits := untyped || s.fits(declared, detected)
 	switch {
 	case detected == encryptedOffice && officeTypes[declared] != "":
 		return inconclusive("The content is an encrypted Office file; its type is not known.", evidence...)
@@ -63,7 +65,7 @@ func contentType(s *subject) verdict {
 		return finding(High, "The content can be read as more than one type.", evidence...)
 	case misnamed:
 		return finding(Low, "The file's name has the extension of another type.", evidence...)
-	case declared == "" || declared == "application/octet-stream":
+	case untyped:
 		return verdict{Inconclusive, None, fmt.Sprintf("No type was declared; the content looks like %s.", detected), evidence}
 	case detected == "application/octet-stream":
 		return inconclusive("The content has no signature that this version knows.", evidence...)
@@ -74,7 +76,7 @@ func contentType(s *subject) verdict {
 // declaredEvidence names the declared type only if it is a known one: other words are the declarer's.
 func declaredEvidence(declared string) []Evidence {
 	name := "declared type of another name"
-	if mimetype.Lookup(declared) != nil || officeTypes[declared] != "" {
+	if knownType(declared) {
 		name = "declared " + declared
 	}
 	return counted(Bytes, name, 1)
@@ -89,6 +91,8 @@ const (
 func (s *subject) contentName() string {
 	if z := s.zip(); z.err == nil && z.office != "" {
 		return z.office
+	} else if z.err == nil && z.packaged != "" {
+		return z.packaged
 	}
 	detected := mediaType(s.detected.String())
 	if detected != oleStorage {
@@ -129,15 +133,21 @@ func (s *subject) misnamed(detected string) bool {
 
 // fits reports whether content of the detected type may be declared so.
 func (s *subject) fits(declared, detected string) bool {
-	if declared == detected || s.is(declared) && officeTypes[detected] == "" {
+	known := officeTypes[detected] != "" || slices.Contains(packageTypes, detected)
+	switch {
+	case declared == detected || s.isCalled(declared, detected):
 		return true
-	}
-	if s.is("text/plain") {
+	case s.is(declared) && (!known || s.is(detected)):
+		return true // or a kind of that
+	case s.is("text/plain"):
 		// Formats without a signature: what was declared a kind of text and is text fits.
 		return textual(declared)
+	case known:
+		return declared == "application/zip" || mimetype.Lookup("application/zip").Is(declared) || slices.Contains(otherNames["application/zip"], declared)
+	case detected == "application/zip" && (strings.HasSuffix(declared, "+zip") || slices.Contains(packageTypes, declared)):
+		return true // a package that has no signature of its own
+	case detected == "application/octet-stream" && bytes.HasPrefix(s.head, []byte{0x30}) && slices.Contains(otherNames["application/pkcs7-signature"], declared):
+		return true // DER
 	}
-	if officeTypes[detected] != "" {
-		return declared == "application/zip"
-	}
-	return detected == "application/octet-stream" && mimetype.Lookup(declared) == nil && officeTypes[declared] == ""
+	return detected == "application/octet-stream" && !knownType(declared)
 }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
 	"encoding/binary"
@@ -129,9 +130,26 @@ func makeCorpus(t testing.TB) []sample {
 		{"traversal.zip", typeZip, zipOf(t, entry{"../../etc/x", []byte("x")})},
 		{"names.zip", typeZip, zipOf(t, entry{"/abs", nil}, entry{`c:\x`, nil}, entry{"same", nil}, entry{"same", nil})},
 		{"truncated.zip", typeZip, bomb[:len(bomb)/2]},
+		{"backslash.zip", typeZip, zipOf(t, entry{`docs\readme.txt`, []byte("x")})},
+		{"two-archives.zip", typeZip, slices.Concat(zipOf(t, entry{"../../etc/evil", []byte("x")}), zipOf(t, entry{"readme.txt", []byte("x")}))},
+		{"empty-end.zip", typeZip, slices.Concat(zipOf(t, entry{"../evil", []byte("x")}), zipOf(t))},
+		{"other-name.zip", typeZip, localName(zipOf(t, entry{"inside/file", []byte("x")}), "../../file1")},
+		{"same-folder-name.zip", typeZip, localName(zipOf(t, entry{"inside/file", []byte("x")}), "inside/fil2")},
+		{"before.zip", typeZip, slices.Concat([]byte("#!/bin/sh\n"), zipOf(t, entry{"a.txt", []byte("x")}))},
+		{"after.zip", typeZip, slices.Concat(zipOf(t, entry{"a.txt", []byte("x")}), []byte("more"))},
+		{"zeros-after.zip", typeZip, slices.Concat(zipOf(t, entry{"a.txt", []byte("x")}), make([]byte, 512))},
+		{"gap.zip", typeZip, gapped(t, zipOf(t, entry{"a.txt", []byte("x")}))},
+		{"slack.zip", typeZip, slackZip(t)},
+		{"comment.zip", typeZip, commented(t)},
+		{"two.docx", typeDOCX, slices.Concat(zipOf(t, entry{"word/vbaProject.bin", []byte("x")}), docx)},
+		{"after.docx", typeDOCX, slices.Concat(docx, zipOf(t))},
+		{"other-name.docx", typeDOCX, localName(docx, "[content_types].xml")},
+		{"signed.asice", "application/vnd.etsi.asic-e+zip", stored(t, entry{"mimetype", []byte("application/vnd.etsi.asic-e+zip")}, entry{"META-INF/manifest.xml", []byte("<x/>")})},
+		{"plain.xps", "application/vnd.ms-xpsdocument", xps(t)},
 		{"plain.tar.gz", "application/gzip", gzipped(t, tarOf(t, tar.Header{Name: "a.txt", Size: 1}))},
 		{"link.tar", "application/x-tar", tarOf(t, tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "../../etc/passwd"})},
 		{"inside-link.tar", "application/x-tar", tarOf(t, tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "../e"})},
+		{"two.tar", "application/x-tar", slices.Concat(tarOf(t, tar.Header{Name: "a"}), tarOf(t, tar.Header{Name: "../b"}))},
 		{"bomb.gz", "application/gzip", gzipped(t, make([]byte, 24<<20))},
 		{"some.7z", "application/x-7z-compressed", []byte("7z\xbc\xaf\x27\x1c\x00\x04" + strings.Repeat("\x00", 64))},
 		{"zip-in.pdf", typePDF, append(bytes.Clone(plain), zipOf(t, entry{"a.txt", []byte("a")})...)},
@@ -264,6 +282,76 @@ func zipOf(t testing.TB, entries ...entry) []byte {
 	for _, e := range entries {
 		must[int](t)(must[io.Writer](t)(w.Create(e.name)).Write(e.content))
 	}
+	check(t, w.Close())
+	return b.Bytes()
+}
+
+// stored is a zip file whose first entry is not compressed, as packages begin.
+func stored(t testing.TB, entries ...entry) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for i, e := range entries {
+		header := &zip.FileHeader{Name: e.name, Method: zip.Deflate}
+		if i == 0 {
+			header.Method, header.CRC32 = zip.Store, crc32.ChecksumIEEE(e.content)
+			header.CompressedSize64, header.UncompressedSize64 = uint64(len(e.content)), uint64(len(e.content))
+			must[int](t)(must[io.Writer](t)(w.CreateRaw(header)).Write(e.content))
+			continue
+		}
+		must[int](t)(must[io.Writer](t)(w.CreateHeader(header)).Write(e.content))
+	}
+	check(t, w.Close())
+	return b.Bytes()
+}
+
+func xps(t testing.TB) []byte {
+	t.Helper()
+	return zipOf(t, entry{"[Content_Types].xml", []byte(`<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">` +
+		`<Default Extension="fdseq" ContentType="application/vnd.ms-package.xps-fixeddocumentsequence+xml"/></Types>`)}, entry{"FixedDocSeq.fdseq", []byte("<x/>")})
+}
+
+func commented(t testing.TB) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	must[io.Writer](t)(w.Create("a.txt"))
+	check(t, w.SetComment("an ordinary comment"))
+	check(t, w.Close())
+	return b.Bytes()
+}
+
+// localName gives the first entry another name of the same length in its own header.
+func localName(archive []byte, name string) []byte {
+	changed := bytes.Clone(archive)
+	copy(changed[30:], name)
+	return changed
+}
+
+// gapped puts bytes between the entries and the directory.
+func gapped(t testing.TB, archive []byte) []byte {
+	t.Helper()
+	const more = "hidden"
+	directory := bytes.Index(archive, []byte("PK\x01\x02"))
+	changed := slices.Concat(archive[:directory], []byte(more), archive[directory:])
+	end := changed[len(changed)-22:]
+	binary.LittleEndian.PutUint32(end[16:], uint32(directory+len(more)))
+	return changed
+}
+
+// slackZip has bytes after the end of an entry's compressed data, within its size.
+func slackZip(t testing.TB) []byte {
+	t.Helper()
+	var packed, b bytes.Buffer
+	f := must[*flate.Writer](t)(flate.NewWriter(&packed, 9))
+	must[int](t)(f.Write([]byte("x")))
+	check(t, f.Close())
+	packed.WriteString("hidden")
+	w := zip.NewWriter(&b)
+	raw := must[io.Writer](t)(w.CreateRaw(&zip.FileHeader{
+		Name: "a.txt", Method: zip.Deflate, CRC32: crc32.ChecksumIEEE([]byte("x")), UncompressedSize64: 1, CompressedSize64: uint64(packed.Len()),
+	}))
+	must[int](t)(raw.Write(packed.Bytes()))
 	check(t, w.Close())
 	return b.Bytes()
 }

@@ -43,12 +43,12 @@ func fuzzFamily(f *testing.F, family string, extensions ...string) {
 }
 
 func FuzzContent(f *testing.F) {
-	fuzzFamily(f, "content-", ".pdf", ".gif", ".docx", ".doc", ".zip", ".txt", ".bin")
+	fuzzFamily(f, "content-", ".pdf", ".gif", ".docx", ".doc", ".zip", ".asice", ".xps", ".txt", ".bin")
 }
 func FuzzPDF(f *testing.F)    { fuzzFamily(f, "pdf-", ".pdf", ".gif") }
 func FuzzOffice(f *testing.F) { fuzzFamily(f, "office-", ".docx", ".docm", ".xlsx", ".doc") }
 func FuzzImage(f *testing.F)  { fuzzFamily(f, "image-", ".png", ".jpg", ".gif") }
 func FuzzArchive(f *testing.F) {
-	fuzzFamily(f, "archive-", ".zip", ".gz", ".tar", ".7z", ".docx")
+	fuzzFamily(f, "archive-", ".zip", ".gz", ".tar", ".7z", ".docx", ".asice", ".xps")
 }
 func FuzzText(f *testing.F) { fuzzFamily(f, "text-", ".txt", ".json", ".bin") }

@@ -64,7 +64,11 @@ func office(ooxml, binary func(*subject) verdict) func(*subject) verdict {
 		case z.office == "":
 			return notApplicable(noOffice)
 		}
-		return ooxml(s)
+		v := ooxml(s)
+		if v.outcome == Clear && z.hidden() {
+			return inconclusive(hiddenBytes)
+		}
+		return v
 	}
 }
 
@@ -225,10 +229,20 @@ type zipFile struct {
 	reader *zip.Reader
 	err    error  // it is no ZIP file, or its directory cannot be read
 	office string // media type of the Office package; empty for another file
+	// packaged is the one of packageTypes that another package says that it is; empty where it says nothing.
+	packaged string
 
 	types         []partType
 	relationships []relationship
 	tables        error // a table of the package that could not be read whole
+
+	layout    *zipLayout
+	layoutErr error
+}
+
+// hidden reports whether another program may find other entries than those of the directory.
+func (z *zipFile) hidden() bool {
+	return z.layoutErr != nil || z.layout.outside > 0 || z.layout.overlap || len(z.layout.differing) > 0
 }
 
 // partType is the content type of a part, or of all parts of an extension, and the entry that says so.
@@ -265,6 +279,8 @@ func (s *subject) readZip() *zipFile {
 		return z
 	}
 	z.err = nil
+	z.layout, z.layoutErr = readZipLayout(s.Content, s.Size, z.reader.File)
+	z.packaged = z.mimetype()
 	z.tables = guarded(func() error { return z.readTables(unpackedBudget(s.Size, partsFrom, maxParts)) })
 	return z
 }
@@ -283,6 +299,23 @@ func zipEnd(s *subject) int64 {
 		}
 	}
 	return -1
+}
+
+// mimetype reads the first entry of packages that begin with one of that name.
+func (z *zipFile) mimetype() string {
+	if len(z.reader.File) == 0 || z.reader.File[0].Name != "mimetype" {
+		return ""
+	}
+	r, err := z.reader.File[0].Open()
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, 128))
+	if err != nil {
+		return ""
+	}
+	return saysPackage(string(text))
 }
 
 // readTables reads content types and relationships, if it is an Office package; budget is how many bytes of them.
@@ -334,6 +367,9 @@ func (z *zipFile) contentType(e xml.StartElement, entry int64) {
 	}
 	t := mediaType(attribute(e, "ContentType"))
 	z.types = append(z.types, partType{t, entry})
+	if t == "application/vnd.ms-package.xps-fixeddocumentsequence+xml" {
+		z.packaged = "application/vnd.ms-xpsdocument"
+	}
 	for media, main := range officeTypes {
 		if t == main && (z.office == "" || media < z.office) {
 			z.office = media

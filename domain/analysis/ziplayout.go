@@ -1,0 +1,292 @@
+package analysis
+
+import (
+	"archive/zip"
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/flate"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+)
+
+// zipLayout is what a ZIP file holds beside what its directory lists (APPNOTE 4.3). Other programs may read that: one that
+// goes through the entries from the beginning, or takes another of several directories.
+type zipLayout struct {
+	outside   int64    // bytes that belong to no entry and no directory, and are not zero
+	first     int64    // where the first of them stands
+	overlap   bool     // entries, or an entry and the directory, share bytes
+	differing []int    // entries whose own header has another name than the directory
+	names     []string // the names in their headers
+}
+
+// zipSpan is a piece of the file that is accounted for.
+type zipSpan struct{ from, to int64 }
+
+const (
+	zipLocalSize, zipDirectorySize, zipEndSize = 30, 46, 22
+	zip64EndSize, zip64LocatorSize             = 56, 20
+)
+
+var errZipLayout = errors.New("the directory of the ZIP file cannot be followed")
+
+// readZipLayout goes through the directory that archive/zip reads, and the headers of the entries that it lists.
+func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayout, error) {
+	z := &zipLayout{first: -1}
+	le := binary.LittleEndian
+	end, tail := zipEndIn(content, size)
+	if end < 0 {
+		return nil, errZipLayout
+	}
+	start, length := int64(le.Uint32(tail[16:])), int64(le.Uint32(tail[12:]))
+	spans := []zipSpan{{end, end + zipEndSize + int64(le.Uint16(tail[20:]))}}
+	records := end
+	if locator := make([]byte, zip64LocatorSize); readAt(content, end-zip64LocatorSize, locator) == nil && bytes.HasPrefix(locator, []byte("PK\x06\x07")) {
+		record := make([]byte, zip64EndSize)
+		at := int64(le.Uint64(locator[8:]))
+		if at >= 0 && readAt(content, at, record) == nil && bytes.HasPrefix(record, []byte("PK\x06\x06")) {
+			whole := int64(le.Uint64(record[4:]))
+			large := le.Uint16(tail[10:]) == 1<<16-1 || length == 1<<16-1 || start == 1<<32-1 // as archive/zip decides
+			start64, length64 := int64(le.Uint64(record[48:])), int64(le.Uint64(record[40:]))
+			if whole < zip64EndSize-12 || whole > size || !large && (start64 != start || length64 != length) {
+				return nil, errZipLayout
+			}
+			if large {
+				start, length, records = start64, length64, at
+			}
+			spans = append(spans, zipSpan{at, at + 12 + whole}, zipSpan{end - zip64LocatorSize, end})
+		}
+	}
+	base := records - length - start
+	if start < 0 || length < 0 || base < 0 {
+		return nil, errZipLayout
+	}
+	// As archive/zip: what reads as a directory where the end says so is one, whatever stands before the file.
+	if mark := make([]byte, 4); base > 0 && readAt(content, start, mark) == nil && string(mark) == "PK\x01\x02" {
+		base = 0
+	}
+	directory := base + start
+	r := bufio.NewReader(io.NewSectionReader(content, directory, size-directory))
+	for at, i := directory, 0; ; i++ {
+		entry, name, taken, err := zipEntry(r)
+		if err != nil {
+			return nil, err
+		}
+		if entry == nil && i == len(files) {
+			spans = append(spans, zipSpan{directory, at})
+			break
+		}
+		if entry == nil || i == len(files) || files[i].CompressedSize64 != entry.compressed || files[i].Name != string(name) {
+			return nil, errZipLayout
+		}
+		at += taken
+		span, local, err := entry.local(content, size, base, name)
+		if err != nil {
+			return nil, err
+		}
+		if local != nil {
+			z.differing, z.names = append(z.differing, i), append(z.names, string(local))
+		}
+		spans = append(spans, span)
+	}
+	return z, z.account(content, size, spans)
+}
+
+// account finds what is in no span, or in two.
+func (z *zipLayout) account(content io.ReaderAt, size int64, spans []zipSpan) error {
+	slices.SortFunc(spans, func(a, b zipSpan) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
+	at := int64(0)
+	for _, s := range append(spans, zipSpan{size, size}) {
+		if s.from < at {
+			z.overlap = true
+		}
+		if s.from > at {
+			n, first, err := notZero(io.NewSectionReader(content, at, s.from-at))
+			if err != nil {
+				return err
+			}
+			if z.outside += n; n > 0 && z.first < 0 {
+				z.first = at + first
+			}
+		}
+		at = max(at, s.to)
+	}
+	return nil
+}
+
+// notZero counts the bytes that are not zero, and says where the first one is.
+func notZero(r io.Reader) (n, first int64, err error) {
+	buffer := make([]byte, 1<<15)
+	first = -1
+	for at := int64(0); ; {
+		some, err := r.Read(buffer)
+		for i, b := range buffer[:some] {
+			if b != 0 {
+				if n++; first < 0 {
+					first = at + int64(i)
+				}
+			}
+		}
+		at += int64(some)
+		if errors.Is(err, io.EOF) {
+			return n, first, nil
+		}
+		if err != nil {
+			return n, first, err
+		}
+	}
+}
+
+// zipCentral is what of an entry of the directory tells where the entry is.
+type zipCentral struct {
+	flags                            uint16
+	crc                              uint32
+	compressed, uncompressed, offset uint64
+}
+
+// zipEntry reads an entry of the directory; nil where it ends.
+func zipEntry(r *bufio.Reader) (entry *zipCentral, name []byte, taken int64, err error) {
+	head, err := r.Peek(zipDirectorySize)
+	if err != nil || !bytes.HasPrefix(head, []byte("PK\x01\x02")) {
+		return nil, nil, 0, nil
+	}
+	le := binary.LittleEndian
+	e := &zipCentral{
+		flags: le.Uint16(head[8:]), crc: le.Uint32(head[16:]),
+		compressed: uint64(le.Uint32(head[20:])), uncompressed: uint64(le.Uint32(head[24:])), offset: uint64(le.Uint32(head[42:])),
+	}
+	n, m, k := int(le.Uint16(head[28:])), int(le.Uint16(head[30:])), int(le.Uint16(head[32:]))
+	rest := make([]byte, n+m+k)
+	_, _ = r.Discard(zipDirectorySize) // was peeked
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return nil, nil, 0, errZipLayout
+	}
+	e.zip64(rest[n : n+m])
+	return e, rest[:n], int64(zipDirectorySize + n + m + k), nil
+}
+
+// zip64 takes the sizes and the offset that do not fit into 32 bits (APPNOTE 4.5.3).
+func (e *zipCentral) zip64(extra []byte) {
+	le := binary.LittleEndian
+	for len(extra) >= 4 {
+		id, size := le.Uint16(extra), int(le.Uint16(extra[2:]))
+		if extra = extra[4:]; size > len(extra) {
+			return
+		}
+		if id == 1 {
+			field := extra[:size]
+			for _, n := range []*uint64{&e.uncompressed, &e.compressed, &e.offset} {
+				if *n == 1<<32-1 && len(field) >= 8 {
+					*n, field = le.Uint64(field), field[8:]
+				}
+			}
+		}
+		extra = extra[size:]
+	}
+}
+
+// local is where the entry is, from its own header to the end of its data descriptor, and the name in that header where it
+// is another than name.
+func (e *zipCentral) local(content io.ReaderAt, size, base int64, name []byte) (span zipSpan, other []byte, err error) {
+	head := make([]byte, zipLocalSize)
+	if e.offset > uint64(size) || e.compressed > uint64(size) {
+		return span, nil, errZipLayout
+	}
+	at := base + int64(e.offset)
+	if readAt(content, at, head) != nil || !bytes.HasPrefix(head, []byte("PK\x03\x04")) {
+		return span, nil, errZipLayout
+	}
+	le := binary.LittleEndian
+	n, m := int64(le.Uint16(head[26:])), int64(le.Uint16(head[28:]))
+	local := make([]byte, n)
+	if readAt(content, at+zipLocalSize, local) != nil {
+		return span, nil, errZipLayout
+	}
+	if !bytes.Equal(local, name) {
+		other = local
+	}
+	to := at + zipLocalSize + n + m + int64(e.compressed)
+	if to > size {
+		return span, nil, errZipLayout
+	}
+	if e.flags&8 != 0 {
+		to += e.descriptor(content, size, to)
+	}
+	return zipSpan{at, to}, other, nil
+}
+
+// descriptor is the length of the data descriptor at an offset (APPNOTE 4.3.9), which has four forms; 0 for none.
+func (e *zipCentral) descriptor(content io.ReaderAt, size, at int64) int64 {
+	text := make([]byte, min(24, size-at))
+	if readAt(content, at, text) != nil {
+		return 0
+	}
+	le := binary.LittleEndian
+	mark := 0
+	if bytes.HasPrefix(text, []byte("PK\x07\x08")) {
+		mark = 4
+	}
+	for _, from := range []int{mark, 0} {
+		rest := text[from:]
+		switch {
+		case len(rest) < 12 || le.Uint32(rest) != e.crc:
+		case len(rest) >= 20 && le.Uint64(rest[4:]) == e.compressed && le.Uint64(rest[12:]) == e.uncompressed:
+			return int64(from) + 20
+		case uint64(le.Uint32(rest[4:])) == e.compressed && uint64(le.Uint32(rest[8:])) == e.uncompressed:
+			return int64(from) + 12
+		}
+	}
+	return 0
+}
+
+// zipEndIn finds the end record that archive/zip takes, the last one whose comment has room; -1 for none.
+func zipEndIn(content io.ReaderAt, size int64) (int64, []byte) {
+	const comment = 1<<16 - 1
+	from := max(0, size-zipEndSize-comment)
+	tail := make([]byte, size-from)
+	if readAt(content, from, tail) != nil {
+		return -1, nil
+	}
+	for at := len(tail) - zipEndSize; at >= 0; at-- {
+		if bytes.HasPrefix(tail[at:], []byte("PK\x05\x06")) && at+zipEndSize+int(binary.LittleEndian.Uint16(tail[at+20:])) <= len(tail) {
+			return from + int64(at), tail[at:]
+		}
+	}
+	return -1, nil
+}
+
+// readAt fills the buffer, or fails.
+func readAt(content io.ReaderAt, offset int64, buffer []byte) error {
+	if offset < 0 {
+		return io.ErrUnexpectedEOF
+	}
+	if n, err := content.ReadAt(buffer, offset); n < len(buffer) {
+		return cmp.Or(err, io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// wholeFlate unpacks an entry, and tells left of bytes that follow the end of its compressed data.
+type wholeFlate struct {
+	io.ReadCloser
+	packed *bufio.Reader
+	left   func()
+}
+
+func newWholeFlate(packed io.Reader, left func()) io.ReadCloser {
+	r := bufio.NewReader(packed) // of which flate takes no byte too many
+	return &wholeFlate{flate.NewReader(r), r, left}
+}
+
+func (w *wholeFlate) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) && w.packed != nil {
+		if _, more := w.packed.Peek(1); more == nil {
+			w.left()
+		}
+		w.packed = nil
+	}
+	return n, err
+}
