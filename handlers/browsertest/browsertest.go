@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
@@ -141,11 +143,17 @@ func (p *Tab) Authenticator() {
 // Do does one thing after the other.
 func (p *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.T.Helper()
-	ctx, cancel := context.WithTimeout(p, Patience)
-	defer cancel()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		p.T.Fatalf("browser: %v\n%s", err, p.State())
+	for _, action := range actions {
+		Run(p, action)
 	}
+}
+
+// replaced is true of an action whose node or context was found in a document that gave way to another before the action
+// came to it, as where a click before has left the page. Nothing was done then: an action goes there first.
+func replaced(err error) bool {
+	refused, ok := errors.AsType[*cdproto.Error](err)
+	return ok && slices.Contains([]string{"Could not find node with given id", "No node with given id found",
+		"Node with given id does not belong to the document", "Cannot find context with specified id"}, refused.Message)
 }
 
 // Run is an action with a value.
@@ -154,6 +162,9 @@ func Run[T any](p *Tab, action chromedp.Action[T]) T {
 	ctx, cancel := context.WithTimeout(p, Patience)
 	defer cancel()
 	value, err := chromedp.Run(ctx, action)
+	for replaced(err) {
+		value, err = chromedp.Run(ctx, action)
+	}
 	if err != nil {
 		p.T.Fatalf("browser: %v\n%s", err, p.State())
 	}
