@@ -114,7 +114,8 @@ func (c *Canary) Failing() []bool {
 	return failing
 }
 
-// First rehearses until a shard takes a group, or none is left. Run does the others.
+// First rehearses until a shard takes a group, none is left, or canaryTimeout is over: a start waits for it, so that a
+// process is ready from its first request on. Run does the others.
 func (c *Canary) First(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
@@ -190,7 +191,7 @@ func (l *Ledger) rehearse(ctx context.Context, shard domain.Shard) (err error) {
 	held := connection{shard: shard}
 	defer held.release()
 	for range 2 { // the first connection may lead to a server that is gone
-		if err := l.connect(&held); err != nil {
+		if err := l.connect(ctx, &held); err != nil {
 			return err
 		}
 		if err = l.rehearseOn(ctx, &held); err == nil || !retryable(err) {

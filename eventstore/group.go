@@ -63,7 +63,7 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 	var g *group
 	var err error
 	for attempt := 1; ; attempt++ {
-		if connecting := l.connect(held); connecting != nil {
+		if connecting := l.connect(l.running, held); connecting != nil {
 			err = errors.Join(err, connecting)
 			break
 		}
@@ -176,12 +176,12 @@ type connection struct {
 
 // connect replaces a connection that was lost. The lost one is given back first: when a server goes, every worker has
 // lost its own, and none may wait for another's.
-func (l *Ledger) connect(held *connection) (err error) {
+func (l *Ledger) connect(ctx context.Context, held *connection) (err error) {
 	if held.conn != nil && !held.conn.Conn().IsClosed() {
 		return nil
 	}
 	held.release()
-	if held.conn, held.piece, err = l.acquire(held.shard); err != nil {
+	if held.conn, held.piece, err = l.acquire(ctx, held.shard); err != nil {
 		held.conn = nil
 		return fmt.Errorf("connect for a group: %w", err)
 	}

@@ -208,7 +208,7 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 func (l *Ledger) work(shard domain.Shard, q *queue) {
 	for q.wait() {
 		held := connection{shard: shard}
-		err := l.connect(&held)
+		err := l.connect(l.running, &held)
 		group := q.take(l.GroupWeight)
 		switch {
 		case err != nil:
@@ -224,8 +224,8 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 	}
 }
 
-func (l *Ledger) acquire(shard domain.Shard) (conn *pgxpool.Conn, piece *cluster.Piece, err error) {
-	ctx, cancel := context.WithTimeout(l.running, 10*time.Second)
+func (l *Ledger) acquire(ctx context.Context, shard domain.Shard) (conn *pgxpool.Conn, piece *cluster.Piece, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if l.Nodes != nil {
 		return l.Nodes.Acquire(ctx, uint16(shard))

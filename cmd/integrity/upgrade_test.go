@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"integrityledger/cmd/integrity/cli"
@@ -51,11 +52,24 @@ func TestOutdatedProgram(t *testing.T) {
 	if said := must(t, database, "upgrade", "finish"); said != "every rule of this version was on before\n" {
 		t.Error(said)
 	}
-	// What a later version does when it switches a rule on.
+	// What a later version does when it switches a rule on, while this process is frozen, and so taken for dead.
+	signal := func(is syscall.Signal) {
+		t.Helper()
+		if err := s.cmd.Process.Signal(is); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	pgtest.Exec(t, url, "UPDATE processes SET seen_at = now() - interval '31 seconds'")
 	pgtest.Exec(t, url, "UPDATE ledger SET minimum_version = 1001000")
 	pgtest.Exec(t, url, "UPDATE shard_heads SET minimum_version = 1001000")
-	if status := s.registers(key, 2); status != http.StatusServiceUnavailable {
-		t.Errorf("a registration: %d", status)
+	frozen := make(chan int)
+	go func() { frozen <- s.registers(key, 3) }()
+	signal(syscall.SIGCONT)
+	for _, status := range []int{<-frozen, s.registers(key, 2)} {
+		if status != http.StatusServiceUnavailable {
+			t.Errorf("a registration: %d", status)
+		}
 	}
 	const sentence = "this program is version 1.0.0 and the ledger takes 1.1.0 or later: install that version and start it again"
 	eventually(t, "not ready", func() error {
