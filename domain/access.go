@@ -171,11 +171,11 @@ func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	drafts, err := c.Decide(s, now)
-	if err != nil {
-		return nil, err
-	}
 	if spent != nil && (len(drafts) == 0 || !TakesAway(c)) { // it would take nothing away
 		return nil, spent
+	}
+	if err != nil {
+		return nil, err
 	}
 	for i := range drafts {
 		if err := drafts[i].checkTexts(); err != nil {
