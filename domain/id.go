@@ -198,6 +198,12 @@ func ParsePublicID(s string) (PublicID, bool) {
 	return id, id.String() == s
 }
 
+// StraightenLink undoes what happens to a link on its way to a reader: a code or a print in capitals, and the mark after
+// it that a mail program takes for its end.
+func StraightenLink(text string) string {
+	return strings.ToLower(strings.TrimRight(text, "/.,;:!?)]}>'\"»”’ \t"))
+}
+
 // Shard recovers the shard; for an id this ledger never gave out it is arbitrary.
 func (id PublicID) Shard(secret LedgerSecret) Shard {
 	return Shard(binary.BigEndian.Uint16(id[14:]) ^ id.mask(secret))

@@ -147,7 +147,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		return response{}, domain.Refuse(domain.MalformedPath, "The path %s.", domain.TextRule)
 	}
 	if rt.methods == nil {
-		return response{}, domain.Refuse(domain.NotFound, "There is nothing at this path.")
+		return elsewhere(r, domain.Refuse(domain.NotFound, "There is nothing at this path."))
 	}
 	if rt.policy.anyOrigin && r.Method == http.MethodOptions {
 		return preflight(rt), nil

@@ -47,12 +47,12 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 		show = s.showCertificate
 	}
 	return func(r *http.Request) (any, error) {
-		if resp, elsewhere := inReadersLanguage(r); elsewhere {
+		if resp, other := inReadersLanguage(r); other {
 			return resp, nil
 		}
 		id, err := pageID(r, kind)
 		if err != nil {
-			return nil, err
+			return elsewhere(r, err)
 		}
 		shown := web.Comparison{Kind: kind, Language: language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String())}
 		var hash *[32]byte
@@ -73,6 +73,21 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 		}
 		return resp, err
 	}
+}
+
+// elsewhere leads from a link as it was typed, scanned or mailed to the page of that public id. Any other path is refused
+// with err.
+func elsewhere(r *http.Request, err error) (response, error) {
+	path := domain.StraightenLink(r.URL.Path)
+	for _, kind := range []web.Kind{web.Record, web.Certificate} {
+		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+			id, found := strings.CutPrefix(path, web.Path(language, kind.Path("")))
+			if _, ok := domain.ParsePublicID(id); found && ok && path != r.URL.Path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+				return moved(r, path), nil
+			}
+		}
+	}
+	return response{}, err
 }
 
 func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {

@@ -93,10 +93,32 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", from, a.status, a.header.Get("Location"), to)
 		}
 	}
+	_, certificate := s.certificate("Title", "one")
+	for _, page := range []string{"/integrity/" + id, "/en/integrity/" + id, "/certificates/" + certificate, "/en/certificates/" + certificate} {
+		for _, typed := range []string{strings.ToUpper(page), page + ".", page + "%20", page + ")", strings.ToUpper(page) + "./", strings.ToUpper(page) + "/", strings.Replace(page, "i", "I", 1)} {
+			to := s.reads(typed+"?lang=es", "en").header.Get("Location")
+			if to != page+"?lang=es" || s.reads(to, "en").status != http.StatusOK {
+				t.Errorf("%s leads to %q", typed, to)
+			}
+			r := s.request(http.MethodPost, typed, "", strings.NewReader("sha256="+hash("one")))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			response, err := s.http.Client().Transport.RoundTrip(r)
+			check(t, err)
+			response.Body.Close()
+			if response.StatusCode < http.StatusBadRequest {
+				t.Errorf("the form of %s: %d", typed, response.StatusCode)
+			}
+		}
+	}
+	for _, strict := range []string{"/api/public/integrity/" + strings.ToUpper(id), "/api/public/integrity/" + id + ".", "/API/public/integrity/" + id} {
+		if a := s.reads(strict, ""); a.status != http.StatusNotFound && a.status != http.StatusNotAcceptable {
+			t.Errorf("%s: %d", strict, a.status)
+		}
+	}
 	if a := s.public("/errors/INVALID_DATA"); a.status != http.StatusOK { // through the redirect, which the contract has
 		t.Errorf("the code as answers write it: %d", a.status)
 	}
-	for _, nowhere := range []string{"/errors/none", "/errors/NONE/x", "/limits//", "//limits/", "//example.org/", "/none/", "/api/v1/integrity/records/", "/healthz/", "/api/integrity-openapi/", "/developers/verify_integrity.py/"} {
+	for _, nowhere := range []string{"/errors/none", "/errors/NONE/x", "/limits//", "//limits/", "//example.org/", "/none/", "/api/v1/integrity/records/", "/healthz/", "/api/integrity-openapi/", "/developers/verify_integrity.py/", "/INTEGRITY/NONE", "/integrity/" + id + "x", "/INTEGRITY/" + id[1:], "/INTEGRITY/." + id} {
 		if a := s.reads(nowhere, ""); a.status != http.StatusNotFound {
 			t.Errorf("%s: %d %s", nowhere, a.status, a.header.Get("Location"))
 		}

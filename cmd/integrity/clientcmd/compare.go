@@ -29,7 +29,7 @@ func readLocation(text string) (recordLocation, error) {
 	if err != nil || u.Scheme == "" {
 		return recordLocation{}, wrong
 	}
-	path := strings.TrimSuffix(u.Path, "/")
+	path := domain.StraightenLink(u.Path)
 	for _, prefix := range []string{"/api/public/integrity/", "/en/integrity/", "/es/integrity/", "/integrity/"} {
 		id, found := strings.CutPrefix(path, prefix)
 		if _, ok := domain.ParsePublicID(strings.TrimSuffix(id, "/receipt")); !found || !ok {
@@ -79,7 +79,7 @@ func (a *app) compareCommand() *cobra.Command {
 // comparisonWords explain the results (specification, Public comparison results).
 var comparisonWords = map[wire.ComparisonResult]string{
 	wire.MatchCurrent:        "The file is exactly the one that was registered, the signature is trusted and this is the current version.",
-	wire.MatchHistorical:     "The file is exactly a version that was registered and signed, but a later version has replaced it since.",
+	wire.MatchHistorical:     "The file is exactly a version that was registered and signed, but it is not the current version:\na version with a higher number is registered.",
 	wire.HashMismatch:        "The file is not the one that was registered under this link. It may be another version, or its metadata may have changed;\nthis does not say who changed it or what the change means.",
 	wire.RecordRevoked:       "The file is exactly the one that was registered, but the record has been revoked.",
 	wire.FileNotCompared:     "The service compared no file.",

@@ -12,6 +12,8 @@ func TestReadLocation(t *testing.T) {
 		"https://x.example/integrity/" + id:    {"https://x.example", id},
 		"https://x.example/en/integrity/" + id: {"https://x.example", id},
 		"http://127.0.0.1:1/api/public/integrity/" + id + "/receipt?sha256=1": {"http://127.0.0.1:1", id},
+		"HTTPS://x.example/INTEGRITY/" + strings.ToUpper(id):                  {"https://x.example", id},
+		"https://x.example/integrity/" + id + ".":                             {"https://x.example", id},
 		"http://x.example/integrity/" + id:                                    {},
 		"https://u:p@x.example/integrity/" + id:                               {},
 		"https://x.example/other/" + id:                                       {},

@@ -2,7 +2,7 @@
 
 const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
 
-// onDrop calls take with the one file that was dropped, or refuse with the name of the reason why it is none. It marks an
+// onDrop calls take with the one file that was dropped, or refuse with the name of why there is no file. It marks an
 // element while something is held over the page.
 export function onDrop(marked, take, refuse) {
   let over = 0;
