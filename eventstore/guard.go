@@ -57,7 +57,7 @@ const (
 // mark is the last acknowledged event of this process in a shard.
 type mark struct {
 	position int64
-	at       time.Time
+	at       time.Time // zero: the event was found, whatever the head says of its time
 	hash     [32]byte
 	on       connected // the newest connection to its server on which it was found
 }
@@ -209,7 +209,7 @@ func (g *Guard) begin(b *pgx.Batch, conn *pgx.Conn, shard domain.Shard) *compari
 // compare judges the locked head of a group. The error is a *LostError.
 func (g *Guard) compare(of *group) error {
 	c, m := of.guarded, of.guarded.mark
-	if of.position < m.position || m.position > 0 && of.position == m.position && !of.last.Equal(m.at) || c.asked && !bytes.Equal(c.hash, m.hash[:]) {
+	if of.position < m.position || m.position > 0 && of.position == m.position && !of.last.Equal(m.at) && !m.at.IsZero() || c.asked && !bytes.Equal(c.hash, m.hash[:]) {
 		g.mu.Lock()
 		g.suspected = true
 		g.judge()
@@ -339,6 +339,14 @@ func (g *Guard) lookAtEvents(ctx context.Context, db Database, marks map[domain.
 		g.Missing(ByCommits, strings.Join(missing, ", "))
 		return nil
 	}
+	g.mu.Lock()
+	for shard, m := range marks {
+		if now := g.marks[shard]; now.hash == m.hash {
+			now.at = time.Time{}
+			g.marks[shard] = now
+		}
+	}
+	g.mu.Unlock()
 	g.found()
 	return nil
 }

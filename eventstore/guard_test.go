@@ -156,6 +156,18 @@ func TestGuardNoticesAnotherHistory(t *testing.T) {
 	}
 }
 
+// TestGuardBelievesTheEvent: a head that somebody has dated anew stops a shard until the event itself was found, and not for
+// ever.
+func TestGuardBelievesTheEvent(t *testing.T) {
+	g := newGuarded(t)
+	a := g.Organization(t, 1, domain.InternalPlan)
+	g.goesOn(a)
+	g.exec("UPDATE shard_heads SET occurred_at = occurred_at - interval '1 millisecond' WHERE shard = 1")
+	g.standsStill(a)
+	g.look()
+	g.goesOn(a, a)
+}
+
 // TestGuardTellsServersApart: while two servers take commits, a connection to the former one that was opened first commits
 // nothing after a commit on the other, though the shard's head is beyond that by now.
 func TestGuardTellsServersApart(t *testing.T) {

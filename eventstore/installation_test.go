@@ -24,8 +24,8 @@ func TestEpochsDiffer(t *testing.T) {
 		}
 	}
 	// The later restore has the higher one, be it a millisecond later.
-	for ms := range time.Duration(200) {
-		at := at.Add(time.Minute - 100*time.Millisecond + ms*time.Millisecond)
+	for ms := range 200 {
+		at := at.Add(time.Minute - 100*time.Millisecond + time.Duration(ms)*time.Millisecond)
 		for within := range uint32(2000) {
 			low, err := nextEpoch(1, at, within)
 			high, err2 := nextEpoch(1, at.Add(time.Millisecond), 0)
