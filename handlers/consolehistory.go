@@ -36,7 +36,8 @@ func (s *server) historyConsole(both func(method, path string, handle handler, p
 // webhooks and hashes of keys. It is for those who manage all of these.
 const exportScope = domain.OrganizationAdmin
 
-// The next export waits in line: its patience is longer than crowdedWindow, after which slow readers give up their places.
+// The next export waits in line: its patience is longer than crowdedWindow, after which slow readers give up their places,
+// and the rate that is asked of readers has doubled by then.
 const (
 	exportsAtOnce  = 2 // of a process; one of an organization
 	exportPatience = 30 * time.Second

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -192,7 +193,8 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 
 // A client must take in each pieceRate bytes of a long answer within piecePatience. One that must keep up takes in more
 // than pieceRate bytes a second, over as long as it has kept the service waiting for paceWindow, or crowdedWindow while
-// others wait for its place.
+// others wait for its place. With each crowdedWindow in which others waited, the rate doubles: any client gives its place
+// up after a few minutes of waiting for it, and a fast one has got much by then.
 const (
 	piecePatience = requestTimeout + answerTime
 	pieceRate     = 64 << 10
@@ -245,6 +247,7 @@ type pace struct {
 	since  time.Time     // when the write under way began, or counts from; zero: there is no such write
 	waited time.Duration // for the client, in this window
 	taken  int           // bytes, in this window
+	turns  int           // windows in which others waited
 	ended  bool
 }
 
@@ -299,9 +302,11 @@ func (p *pace) judge(now time.Time) {
 	switch {
 	case must && p.waited < window:
 		return
-	case must && time.Duration(p.taken)*time.Second/pieceRate <= p.waited:
+	case must && float64(p.taken) <= math.Ldexp(pieceRate, p.turns)*p.waited.Seconds():
 		p.ended = true
 		_ = p.control.SetWriteDeadline(now)
+	case must && p.crowded != nil:
+		p.turns++
 	}
 	p.waited, p.taken = 0, 0
 }

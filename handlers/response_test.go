@@ -97,7 +97,8 @@ func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 		"keeps pace":                        {2 * pieceRate, nil, 0},
 		"half the pace":                     {pieceRate / 2, nil, paceWindow},
 		"nothing":                           {1, nil, paceWindow},
-		"keeps pace, others wait":           {2 * pieceRate, yes, 0},
+		"twice the pace, others wait":       {2 * pieceRate, yes, 2 * crowdedWindow},
+		"eight times, others wait":          {8 * pieceRate, yes, 4 * crowdedWindow},
 		"no more than the pace, others too": {pieceRate, yes, crowdedWindow},
 		"half the pace, others wait":        {pieceRate / 2, yes, crowdedWindow},
 		"nothing, others wait":              {1, yes, crowdedWindow},
@@ -109,7 +110,7 @@ func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 			begun = time.Now()
 			log := slog.New(slog.DiscardHandler)
 			s, c, w := &server{Config: Config{Log: log}}, &call{}, &slowReader{ResponseWriter: httptest.NewRecorder(), perSecond: test.perSecond}
-			const pieces = 500 // at this pace longer than anybody's patience
+			const pieces = 1500 // at these paces longer than anybody's patience
 			sent := 0
 			written := s.writePieces(w, httptest.NewRequest(http.MethodGet, "/", nil), c, response{crowded: test.crowded, pieces: func(yield func([]byte, error) bool) {
 				for sent < pieces && yield(make([]byte, pieceRate), nil) {
@@ -121,8 +122,9 @@ func TestLongAnswerIsTakenInAtAPace(t *testing.T) {
 			if c.cutOff == whole || written != w.taken || whole != (test.after == 0) {
 				t.Errorf("%s: cut off %t after %d pieces, %d bytes", name, c.cutOff, sent, written)
 			}
-			// A window ends with a tick, and up to as much time passes while pieces are made.
-			if !whole && (took < test.after || took > 2*test.after+2*paceTick) {
+			// A window ends with a tick, and a second passes while each piece is made.
+			made := test.after * time.Duration(max(1, test.perSecond/pieceRate))
+			if !whole && (took < test.after || took > test.after+made+2*paceTick) {
 				t.Errorf("%s: cut off after %s", name, took)
 			}
 		})
