@@ -59,13 +59,48 @@ type Backlog struct {
 	Deliveries, Mails int64
 }
 
-// Backlogs counts the rows of the queues. Its cost grows with them, so it is asked less often than Watch.
+// backlogCounted is the number of rows of a queue in a shard up to which Backlogs counts.
+const backlogCounted = 100_000
+
+// Backlogs counts the rows of the queues. Beyond backlogCounted rows of one in a shard, it answers what the statistics of
+// the table say, which vacuuming keeps, and at least one row more than that: counting millions would take longer than a
+// scrape waits.
 func Backlogs(ctx context.Context, pool *pgxpool.Pool) ([]Backlog, error) {
-	const query = `SELECT h.shard, (SELECT count(*) FROM webhook_deliveries WHERE shard = h.shard),
-			(SELECT count(*) FROM mails WHERE shard = h.shard) + (SELECT count(*) FROM invitation_mails WHERE shard = h.shard)
-		FROM shard_heads h ORDER BY h.shard`
-	return statement.All(ctx, pool, "count the rows of the queues", pgx.RowToStructByPos[Backlog], query)
+	const heads = `SELECT shard FROM shard_heads ORDER BY shard`
+	shards, err := statement.All(ctx, pool, "list the shards", pgx.RowTo[domain.Shard], heads)
+	backlogs := make([]Backlog, len(shards))
+	for i, shard := range shards {
+		if err == nil {
+			backlogs[i], err = backlog(ctx, pool, shard)
+		}
+	}
+	return backlogs, err
 }
+
+func backlog(ctx context.Context, pool *pgxpool.Pool, shard domain.Shard) (b Backlog, err error) {
+	b.Shard = shard
+	for table, rows := range map[string]*int64{"webhook_deliveries": &b.Deliveries, "mails": &b.Mails, "invitation_mails": &b.Mails} {
+		count := `SELECT count(*) FROM (SELECT 1 FROM ` + table + ` WHERE shard = $1 LIMIT $2) counted`
+		n, _, err := statement.First(ctx, pool, "count the rows of a queue", pgx.RowTo[int64], count, shard, backlogCounted+1)
+		if err == nil && n > backlogCounted {
+			var estimate int64
+			estimate, _, err = statement.First(ctx, pool, "estimate the rows of a queue", pgx.RowTo[int64], estimateBacklog, table, int32(shard))
+			n = max(n, estimate)
+		}
+		if err != nil {
+			return b, err
+		}
+		*rows += n
+	}
+	return b, nil
+}
+
+// estimateBacklog is the share of a shard, as ANALYZE found it last, of the rows of a table.
+const estimateBacklog = `SELECT (c.reltuples * v.share)::bigint
+	FROM pg_stats s
+	JOIN pg_class c ON c.relname = s.tablename AND c.relnamespace = 'public'::regnamespace
+	CROSS JOIN unnest(s.most_common_vals::text::integer[], s.most_common_freqs) AS v(shard, share)
+	WHERE s.schemaname = 'public' AND s.tablename = $1 AND s.attname = 'shard' AND v.shard = $2`
 
 const (
 	localSizes = `SELECT c.oid, pg_total_relation_size(c.oid) AS bytes FROM pg_class c
