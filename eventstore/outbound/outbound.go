@@ -21,8 +21,9 @@ import (
 	"time"
 )
 
-// Client is the client of package net/http. New alone makes it.
-type Client = http.Client
+// Client is a client of package net/http, within the bounds of its Config. New alone makes it: its zero value has no
+// client to send with.
+type Client struct{ *http.Client }
 
 // Config bounds a client. Its zero value is safe.
 type Config struct {
@@ -76,11 +77,11 @@ func New(c Config) *Client {
 	if c.Proxy {
 		next.Proxy = http.ProxyFromEnvironment
 	}
-	return &Client{
+	return &Client{&http.Client{
 		Timeout:       cmp.Or(c.Timeout, time.Minute),
 		Transport:     &transport{next, cmp.Or(c.Answer, 1<<20)},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	}}
 }
 
 // transport refuses what no caller can bound itself.

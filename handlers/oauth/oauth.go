@@ -167,7 +167,7 @@ func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 
 // ask is not ended by the request that happens to be the first.
 func (p *Provider) ask(ctx context.Context) (*discovered, error) {
-	ctx = oidc.ClientContext(context.WithoutCancel(ctx), p.client)
+	ctx = oidc.ClientContext(context.WithoutCancel(ctx), p.client.Client)
 	provider, err := oidc.NewProvider(ctx, p.Issuer)
 	var document struct {
 		JWKS string `json:"jwks_uri"`
@@ -380,7 +380,7 @@ func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person
 	if err != nil {
 		return person, err
 	}
-	answer, err := p.flow(found).Exchange(oidc.ClientContext(ctx, p.client), code, oauth2.VerifierOption(a.Verifier))
+	answer, err := p.flow(found).Exchange(oidc.ClientContext(ctx, p.client.Client), code, oauth2.VerifierOption(a.Verifier))
 	switch refused, known := errors.AsType[*oauth2.RetrieveError](err); {
 	case known:
 		why := fmt.Errorf("it answers %s %q", refused.Response.Status, refused.ErrorCode) // its page is for nobody's log
