@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 func (s *service) readSecretKey() (*domain.SecretKey, error) {
 	text, path := s.cfg.SecretKey, s.cfg.InDataDir(keyfiles.SecretKeyFile)
 	if text == "" {
-		raw, err := os.ReadFile(path)
+		raw, err := keyfiles.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && s.database == nil:
 			s.log.Warn("there is no key for webhook secrets, so webhooks are off; give every server the same one",

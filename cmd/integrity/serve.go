@@ -368,12 +368,12 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 			err := s.loadKeys()
 			s.loadLogKey()
 			if err != nil {
-				s.log.Error("the key files cannot be read; those read before stay in use", "error", err)
+				s.log.Error("the key files were not replaced; those before stay in use", "error", err)
 			} else {
 				s.log.Info("read the key files again")
 			}
 			if err := s.loadCertificate(); err != nil {
-				s.log.Error("the certificate cannot be read; the one read before stays in use", "error", err)
+				s.log.Error("the certificate was not replaced; the one before stays in use", "error", err)
 			}
 		}
 	}

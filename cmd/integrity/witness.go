@@ -159,7 +159,7 @@ func (w *witnessing) wait(ctx context.Context, served <-chan error, reload <-cha
 			return fmt.Errorf("serve: %w", err)
 		case <-reload:
 			if err := w.load(); err != nil {
-				w.log.Error("the logs or the certificate cannot be read; those read before stay in use", "error", err)
+				w.log.Error("the logs and the certificate were not replaced; those before stay in use", "error", err)
 			} else {
 				w.log.Info("read the logs and the certificate again", "logs", len(*w.logs.Load()))
 			}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -111,20 +112,25 @@ func Require(c *cobra.Command, names ...string) {
 }
 
 // screen is an output in which a terminal obeys nothing: names and answers of others reach it. Control characters and
-// those that turn the direction of a text are escaped as JSON escapes them, so JSON stays the same JSON. Every command
-// writes whole characters at once.
+// those that turn the direction of a text are escaped as JSON escapes them, so JSON stays the same JSON; bytes that are no
+// UTF-8 are escaped too. Every command writes whole characters at once.
 type screen struct{ io.Writer }
 
 func (s screen) Write(text []byte) (int, error) {
 	shown := text
-	if bytes.ContainsFunc(text, commands) {
+	if !utf8.Valid(text) || bytes.ContainsFunc(text, commands) {
 		var b bytes.Buffer
-		for _, r := range string(text) {
-			if commands(r) {
+		for left := text; len(left) > 0; {
+			r, size := utf8.DecodeRune(left)
+			switch {
+			case r == utf8.RuneError && size == 1: // some terminals obey the bytes 0x80 to 0x9f
+				fmt.Fprintf(&b, `\x%02x`, left[0])
+			case commands(r):
 				fmt.Fprintf(&b, `\u%04x`, r)
-			} else {
-				b.WriteRune(r)
+			default:
+				b.Write(left[:size])
 			}
+			left = left[size:]
 		}
 		shown = b.Bytes()
 	}

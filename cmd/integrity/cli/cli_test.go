@@ -20,6 +20,22 @@ func TestErrorsAreNoOrdersToTerminals(t *testing.T) {
 	}
 }
 
+// TestOutputIsNoOrderToTerminals: the same of the output, where a byte that is no UTF-8 may be an order by itself.
+func TestOutputIsNoOrderToTerminals(t *testing.T) {
+	var out strings.Builder
+	a := &cli.App{Out: &out, Errs: &out}
+	command := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error {
+		if _, err := a.Out.Write([]byte("\x9b2K")); err != nil {
+			return err
+		}
+		_, err := a.Out.Write([]byte("año\u009b31m\x1b[m\u202e\ufffd\xe2\x82\n"))
+		return err
+	}}
+	if a.Run(t.Context(), command, nil); out.String() != "\\x9b2Kaño\\u009b31m\\u001b[m\\u202e\ufffd\\xe2\\x82\n" {
+		t.Errorf("%q", out.String())
+	}
+}
+
 func TestManual(t *testing.T) {
 	m := cli.NewManual("= apikey rotate KEY_ID\nShort.\n\nLong\n\n  1. first\n  2. second\n\n= audit [BUNDLE]\nProve.\n\n= clock reset\nReset.\n")
 	for name, want := range map[string]struct {

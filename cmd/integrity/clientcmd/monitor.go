@@ -172,7 +172,7 @@ func (w *logWatch) run(ctx context.Context) error {
 
 // read answers the last checkpoint, which is empty before the first.
 func (w *logWatch) read() (string, error) {
-	text, err := os.ReadFile(w.state)
+	text, err := keyfiles.ReadFile(w.state)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -127,7 +127,7 @@ func (c *Config) PlanTable() (domain.Plans, error) {
 	if c.Plans == "" {
 		return domain.DefaultPlans()
 	}
-	text, err := os.ReadFile(c.Plans)
+	text, err := keyfiles.ReadFile(c.Plans)
 	if err != nil {
 		return nil, fmt.Errorf("%sPLANS: %w", Prefix, err)
 	}
@@ -224,7 +224,7 @@ func (c *Config) LogList() (witness.Logs, error) {
 func listed[T any](setting, text, mark string, parse func(string) (T, error)) (list T, err error) {
 	if text != "" && !strings.Contains(text, mark) {
 		var read []byte
-		if read, err = os.ReadFile(text); err != nil {
+		if read, err = keyfiles.ReadFile(text); err != nil {
 			return list, fmt.Errorf("%s%s: %w", Prefix, setting, err)
 		}
 		text = string(read)
@@ -333,7 +333,7 @@ func (s Setting) read(vars map[string]string, c *cobra.Command) (name, value, fi
 
 // readFile is what the file says that a variable names.
 func (s Setting) readFile(variable, file string) (value string, err error) {
-	text, err := os.ReadFile(file)
+	text, err := keyfiles.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", variable, err)
 	}

@@ -4,7 +4,6 @@ package keyfiles
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -58,7 +57,7 @@ func (s Source) private(kind, made string) (*evidence.Signer, error) {
 	text := []byte(s.Text)
 	if path := s.Path(); path != "" {
 		var err error
-		if text, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
+		if text, err = ReadFile(path); errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("there is no %s: set %s or %s_FILE, or make %s with: %s", kind, s.Variable, s.Variable, path, made)
 		}
 		if err != nil {
@@ -92,12 +91,7 @@ func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, 
 }
 
 func ReadTrusted(path string) (*evidence.TrustedKeys, error) {
-	f, err := OpenRegular(path)
-	if err != nil {
-		return nil, fmt.Errorf("trusted keys: %w", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(f)
+	text, err := ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("trusted keys: %w", err)
 	}
@@ -357,7 +351,7 @@ func ReadSigner(path string) (*evidence.Signer, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // no file is an answer, not a failure
 	}
-	text, err := os.ReadFile(path)
+	text, err := ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // as above
 	}

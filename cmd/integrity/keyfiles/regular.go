@@ -2,6 +2,7 @@ package keyfiles
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"syscall"
 )
@@ -22,4 +23,24 @@ func OpenRegular(path string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// MaxFile is the largest file that ReadFile reads: files of keys, certificates and settings are much smaller.
+const MaxFile = 16 << 20
+
+// ReadFile reads a regular file of at most MaxFile bytes.
+func ReadFile(path string) ([]byte, error) {
+	f, err := OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err == nil && len(text) > MaxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, MaxFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return text, nil
 }

@@ -59,7 +59,7 @@ func (f SignedHead) Read(trusted *evidence.TrustedKeys, epoch int64) (h transpar
 }
 
 func (f SignedHead) read() (kept keptHead, err error) {
-	text, err := os.ReadFile(f.path)
+	text, err := ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return kept, nil
 	}

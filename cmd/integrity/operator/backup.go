@@ -95,7 +95,7 @@ func copyKeys(c *config.Config, dir string, secrets bool) (copied, left []string
 			left = append(left, file.name)
 			continue
 		}
-		text, err := os.ReadFile(file.path)
+		text, err := keyfiles.ReadFile(file.path)
 		if errors.Is(err, fs.ErrNotExist) {
 			left = append(left, file.name)
 			continue
@@ -293,7 +293,7 @@ func restoreKeys(c *config.Config, from string) (restored, missing []string, err
 		name string
 		mode fs.FileMode
 	}{{keyfiles.TrustedKeysFile, 0o644}, {keyfiles.SigningKeyFile, 0o600}, {keyfiles.LogKeyFile, 0o600}, {keyfiles.SecretKeyFile, 0o600}} {
-		text, err := os.ReadFile(filepath.Join(from, file.name))
+		text, err := keyfiles.ReadFile(filepath.Join(from, file.name))
 		if err == nil {
 			err = keyfiles.WriteNew(c.InDataDir(file.name), text, file.mode)
 		}

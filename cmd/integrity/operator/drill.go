@@ -163,7 +163,7 @@ func (d *drill) copyFrom(cfg *config.Config, dir string) error {
 	if err := errors.Join(os.Chmod(dir, 0o711), keyfiles.MakeDataDir(data), keyfiles.WriteSigningKey(filepath.Join(data, keyfiles.SigningKeyFile), signer)); err != nil {
 		return err
 	}
-	text, err := os.ReadFile(cfg.TrustedKeysPath())
+	text, err := keyfiles.ReadFile(cfg.TrustedKeysPath())
 	if err == nil {
 		err = keyfiles.WriteNew(filepath.Join(data, keyfiles.TrustedKeysFile), text, 0o644)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -44,7 +43,7 @@ func (a *app) exportCommand() *cobra.Command {
 		if _, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err != nil {
 			return err
 		}
-		keys, err := os.ReadFile(cfg.TrustedKeysPath())
+		keys, err := keyfiles.ReadFile(cfg.TrustedKeysPath())
 		if err != nil {
 			return fmt.Errorf("trusted keys: %w", err)
 		}

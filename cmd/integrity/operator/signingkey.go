@@ -65,7 +65,7 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 }
 
 func (a *app) signerAt(path string) (*evidence.Signer, error) {
-	text, err := os.ReadFile(path)
+	text, err := keyfiles.ReadFile(path)
 	if err == nil {
 		return evidence.ParseSignerPEM(text)
 	}

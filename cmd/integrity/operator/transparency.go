@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -163,7 +162,7 @@ func publishedCheckpoint(file, name string, trusted *evidence.TrustedKeys, fork 
 	if file == "" {
 		return nil, nil, nil
 	}
-	raw, err := os.ReadFile(file)
+	raw, err := keyfiles.ReadFile(file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--published: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/eventstore/outbound"
 )
 
@@ -53,7 +54,7 @@ func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := otlptracehttp.New(ctx, otlptracehttp.WithHTTPClient(bounded))
+	client, err := otlptracehttp.New(ctx, otlptracehttp.WithHTTPClient(bounded.Client))
 	if err != nil {
 		return nil, fmt.Errorf("OTLP exporter: %w", err)
 	}
@@ -75,7 +76,7 @@ func traceClient() (*outbound.Client, error) {
 		c.Timeout = time.Duration(milliseconds) * time.Millisecond
 	}
 	if path := of("CERTIFICATE"); path != "" {
-		text, err := os.ReadFile(path)
+		text, err := keyfiles.ReadFile(path)
 		if c.TLS.RootCAs = x509.NewCertPool(); err == nil && !c.TLS.RootCAs.AppendCertsFromPEM(text) {
 			err = fmt.Errorf("%s holds no certificate in PEM", path)
 		}
