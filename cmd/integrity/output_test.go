@@ -113,6 +113,7 @@ func TestOutputToAFullDisk(t *testing.T) {
 	for _, args := range [][]string{
 		{"verify", receipt, watched.args[3]}, {"verify", receipt, watched.args[3], "--json"},
 		{"changes", "--company", "c"}, {"evidence", strings.Repeat("a", 26)},
+		{"--help"}, {"help"}, {"keys", "--help"},
 	} {
 		c := exec.Command(os.Getenv(binaryVariable), args...)
 		c.Env, c.Stdout = cleanEnviron(env...), full

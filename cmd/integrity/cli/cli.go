@@ -3,6 +3,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -114,9 +115,12 @@ func Require(c *cobra.Command, names ...string) {
 // screen is an output in which a terminal obeys nothing: names and answers of others reach it. Control characters and
 // those that turn the direction of a text are escaped as JSON escapes them, so JSON stays the same JSON; bytes that are no
 // UTF-8 are escaped too. Every command writes whole characters at once.
-type screen struct{ io.Writer }
+type screen struct {
+	io.Writer
+	failed error // the first error: package cobra prints help without looking
+}
 
-func (s screen) Write(text []byte) (int, error) {
+func (s *screen) Write(text []byte) (int, error) {
 	shown := text
 	if !utf8.Valid(text) || bytes.ContainsFunc(text, commands) {
 		var b bytes.Buffer
@@ -135,7 +139,9 @@ func (s screen) Write(text []byte) (int, error) {
 		shown = b.Bytes()
 	}
 	if _, err := s.Writer.Write(shown); err != nil {
-		return 0, fmt.Errorf("standard output: %w", err)
+		err = fmt.Errorf("standard output: %w", err)
+		s.failed = cmp.Or(s.failed, err)
+		return 0, err
 	}
 	return len(text), nil
 }
@@ -148,7 +154,7 @@ func commands(r rune) bool {
 // WriteRaw writes bytes that must stay as they are, where no terminal obeys them.
 func (a *App) WriteRaw(text []byte) error {
 	w := a.Out
-	if s, ok := w.(screen); ok && !IsTerminal(w) {
+	if s, ok := w.(*screen); ok && !IsTerminal(w) {
 		w = s.Writer
 	}
 	_, err := w.Write(text)
@@ -197,7 +203,7 @@ func harmless(message string) string {
 }
 
 func IsTerminal(w io.Writer) bool {
-	if s, ok := w.(screen); ok {
+	if s, ok := w.(*screen); ok {
 		w = s.Writer
 	}
 	f, ok := w.(*os.File)
@@ -221,13 +227,18 @@ func (a *App) Person() string {
 
 // Run executes a command line of root and returns the exit code. What went wrong stands on Errs.
 func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
-	if _, ok := a.Out.(screen); !ok {
-		a.Out = screen{a.Out}
+	out, ok := a.Out.(*screen)
+	if !ok {
+		out = &screen{Writer: a.Out}
+		a.Out = out
 	}
 	root.SetArgs(args)
 	root.SetOut(a.Out)
 	root.SetErr(a.Errs)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = out.failed
+	}
 	if err != nil && err.Error() != "" {
 		_, _ = fmt.Fprintln(a.Errs, "integrity:", harmless(err.Error()))
 		if refused, ok := errors.AsType[*domain.Error](err); ok {
