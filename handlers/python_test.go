@@ -114,7 +114,7 @@ func TestPythonVerifierCannotWrite(t *testing.T) {
 	check(t, err)
 	check(t, os.WriteFile(keys, text, 0o600))
 	for name, to := range map[string]*os.File{"a full disk": full, "a closed pipe": closed} {
-		for _, more := range [][]string{nil, {"--json"}} {
+		for _, more := range [][]string{nil, {"--json"}, {"--help"}} {
 			command := python(t, nil, append([]string{"verify_integrity.py", receipt, keys}, more...)...)
 			command.Stdout = to
 			if _ = command.Run(); command.ProcessState.ExitCode() != 2 {

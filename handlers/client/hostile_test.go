@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,10 +22,13 @@ func TestHostilePeers(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(c.Close)
-			_, registered := c.Register(t.Context(), wire.Declaration{})
-			_, compared := c.Compare(t.Context(), id, strings.Repeat("0", 64))
-			_, exported := c.Evidence(t.Context(), id)
-			_, checkpoint := c.LogCheckpoint(t.Context())
+			var registered, compared, exported, checkpoint error
+			var all sync.WaitGroup
+			all.Go(func() { _, registered = c.Register(t.Context(), wire.Declaration{}) })
+			all.Go(func() { _, compared = c.Compare(t.Context(), id, strings.Repeat("0", 64)) })
+			all.Go(func() { _, exported = c.Evidence(t.Context(), id) })
+			all.Go(func() { _, checkpoint = c.LogCheckpoint(t.Context()) })
+			all.Wait()
 			if !Unknown(registered) {
 				t.Errorf("a write: %v", registered)
 			}

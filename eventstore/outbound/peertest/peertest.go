@@ -24,7 +24,8 @@ const (
 	chunked   = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
 )
 
-// Shapes are all ways in which a peer here gives no answer. All but the garbage hold a connection until it is closed.
+// Shapes are all ways in which a peer here gives no answer. All but a packed body of garbage hold a connection until it
+// is closed.
 func Shapes() map[string]Shape {
 	return map[string]Shape{
 		"101":                Switching,
@@ -48,8 +49,38 @@ func Shapes() map[string]Shape {
 			write(conn, chunked+"Content-Encoding: gzip\r\n\r\n")
 			endless(conn, chunk(bomb()))
 		},
-		"a packed body of garbage": garbage,
-		"a body that is not sent":  func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") },
+		"a packed body of garbage":   garbage,
+		"a body that is not sent":    func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{") },
+		"a status line without end":  func(conn io.Writer) { write(conn, "HTTP/1.1 200 "); endless(conn, "OK ") },
+		"a header without end":       func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nX-Padding: "); endless(conn, "x") },
+		"a chunk's size without end": func(conn io.Writer) { write(conn, chunked+"\r\n"); endless(conn, "0") },
+		"a chunk's extension without end": func(conn io.Writer) {
+			write(conn, chunked+"\r\n1;x=")
+			endless(conn, "x")
+		},
+		"trailers without end": func(conn io.Writer) {
+			write(conn, chunked+"Trailer: X-Padding\r\n\r\n"+chunk("{}")+"0\r\n")
+			endless(conn, "X-Padding: x\r\n")
+		},
+		"trailers that drip": func(conn io.Writer) {
+			write(conn, chunked+"Trailer: X-Padding\r\n\r\n"+chunk("{}")+"0\r\n")
+			drip(conn, "X-Padding: x\r\n")
+		},
+		"chunks of garbage": func(conn io.Writer) { write(conn, chunked+"\r\nno chunk\r\n") },
+		"a chunk of 16 EiB": func(conn io.Writer) { write(conn, chunked+"\r\nffffffffffffffff\r\n"); endless(conn, " ") },
+		"a negative length": func(conn io.Writer) { write(conn, "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}") },
+		"two lengths": func(conn io.Writer) {
+			write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ")
+		},
+		"a length of 20 digits": func(conn io.Writer) {
+			write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n")
+			endless(conn, " ")
+		},
+		"HTTP/2": func(conn io.Writer) {
+			write(conn, "\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+			endless(conn, "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678")
+		},
+		"TLS": func(conn io.Writer) { write(conn, "\x15\x03\x01\x00\x02\x02\x46") },
 		"a redirect to itself": func(conn io.Writer) {
 			write(conn, "HTTP/1.1 307 Again\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n")
 		},

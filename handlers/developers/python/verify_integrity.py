@@ -1885,7 +1885,12 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--language", choices=sorted(_LIMITS), default="en", help="of the closing text")
-    args = parser.parse_args(argv)
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as end:  # help, or a wrong argument
+        return int(end.code or 0) if _write("") else 2
+    except OSError:
+        return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may know fewer characters
     try:
