@@ -39,7 +39,11 @@ func newGuarded(t *testing.T) *guarded {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.owner.Close)
-	g.exec("ALTER TABLE events DISABLE TRIGGER ALL")
+	if pgtest.OnCitus() {
+		g.exec("SELECT run_command_on_shards('events', 'ALTER TABLE %s DISABLE TRIGGER ALL')")
+	} else {
+		g.exec("ALTER TABLE events DISABLE TRIGGER ALL")
+	}
 	return g
 }
 
@@ -148,7 +152,8 @@ func TestGuardNoticesAnotherHistory(t *testing.T) {
 	if err := other.Do(context.Background(), g.Register(t, a, a.Declaration("other", 1, "x"))); err != nil {
 		t.Fatal(err)
 	}
-	g.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'integrity commit' AND datname = current_database()")
+	g.exec(pgtest.OnAllNodes("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity " +
+		"WHERE application_name = 'integrity commit' AND datname = current_database()"))
 	g.standsStill(a)
 	g.look()
 	if !g.Guard.Lost()[eventstore.ByCommits] {
@@ -162,7 +167,7 @@ func TestGuardBelievesTheEvent(t *testing.T) {
 	g := newGuarded(t)
 	a := g.Organization(t, 1, domain.InternalPlan)
 	g.goesOn(a)
-	g.exec("UPDATE shard_heads SET occurred_at = occurred_at - interval '1 millisecond' WHERE shard = 1")
+	g.exec("UPDATE shard_heads SET occurred_at = 'epoch' WHERE shard = 1")
 	g.standsStill(a)
 	g.look()
 	g.goesOn(a, a)
