@@ -211,7 +211,7 @@ func TestCatalogue(t *testing.T) {
 		t.Errorf("%d detectors are described, and there are %d", len(detectors()), len(looks))
 	}
 	for prefix, bound := range map[string]string{
-		"image-": fmt.Sprintf("The first %d metadata entries are seen, of at most %d bytes each.", maxTags, maxTagSize),
+		"image-": fmt.Sprintf("At most %d entries and %d MiB of metadata are read; makers' notes, colour profiles and content credentials (C2PA) are not.", maxTags, maxMetadata>>20),
 		"archive-": fmt.Sprintf("At most %d MiB, %d entries and %d levels are unpacked, and from %d MiB on at most %d times the size of the file.",
 			maxUnpacked>>20, maxEntries, maxDepth, ratioFrom>>20, highRatio),
 	} {

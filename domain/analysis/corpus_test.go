@@ -78,7 +78,7 @@ func makeCorpus(t testing.TB) []sample {
 	plain := writtenPDF(t, nil)
 	docx := office1(t, officeTypes[typeDOCX], nil, nil, nil)
 	bomb := zipOf(t, entry{"zeros", make([]byte, 24<<20)})
-	return []sample{
+	return append(images(t), []sample{
 		{"plain.pdf", typePDF, plain},
 		{"script.pdf", typePDF, writtenPDF(t, func(c *model.Context) {
 			c.RootDict["OpenAction"] = types.Dict{"S": types.Name("JavaScript"), "JS": types.StringLiteral("app.alert\\(1\\)")}
@@ -166,7 +166,7 @@ func makeCorpus(t testing.TB) []sample {
 		{"empty.txt", "text/plain", nil},
 		{"noise.bin", "application/octet-stream", noise(2048)},
 		{"unknown.bin", "application/x-of-nobody", noise(2048)},
-	}
+	}...)
 }
 
 // writtenPDF is a page written by pdfcpu, with object streams.

@@ -47,7 +47,9 @@ func FuzzContent(f *testing.F) {
 }
 func FuzzPDF(f *testing.F)    { fuzzFamily(f, "pdf-", ".pdf", ".gif") }
 func FuzzOffice(f *testing.F) { fuzzFamily(f, "office-", ".docx", ".docm", ".xlsx", ".doc") }
-func FuzzImage(f *testing.F)  { fuzzFamily(f, "image-", ".png", ".jpg", ".gif") }
+func FuzzImage(f *testing.F) {
+	fuzzFamily(f, "image-", ".png", ".jpg", ".gif", ".webp", ".tif", ".heic")
+}
 func FuzzArchive(f *testing.F) {
 	fuzzFamily(f, "archive-", ".zip", ".gz", ".tar", ".7z", ".docx", ".asice", ".xps")
 }

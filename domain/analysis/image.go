@@ -2,19 +2,17 @@ package analysis
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
-
-	"github.com/bep/imagemeta"
 )
 
 // Limits of what is read of an image's metadata.
 const (
-	maxTags    = 5000
-	maxTagSize = 10000 // bytes; larger values are skipped
+	maxTags     = 100_000  // entries, of all kinds
+	maxMetadata = 16 << 20 // bytes, unpacked, over all of it
+	maxProgram  = 1000     // bytes of the name of a program
+	maxDeep     = 4        // levels of metadata in metadata, as of an image in EXIF
 )
 
 // imageFile is what was read of an image's metadata. Its pixels are never decoded.
@@ -23,14 +21,21 @@ type imageFile struct {
 	err       error
 
 	metadata, gps, software *tally
+	unread                  *tally // what may be metadata, and was not read
+
+	tags    int
+	used    int64 // bytes of metadata
+	extends bool  // XMP says that it goes on elsewhere
 }
 
-var imageFormats = []struct {
+// imageReaders walk through the containers of images: each calls the readers of metadata for what it finds.
+var imageReaders = []struct {
 	mediaType string
-	format    imagemeta.ImageFormat
+	read      func(*imageFile, *imagePart) error
 }{
-	{"image/jpeg", imagemeta.JPEG}, {"image/png", imagemeta.PNG}, {"image/tiff", imagemeta.TIFF}, {"image/webp", imagemeta.WebP},
-	{"image/heic", imagemeta.HEIF}, {"image/heif", imagemeta.HEIF}, {"image/avif", imagemeta.AVIF},
+	{"image/jpeg", (*imageFile).jpeg}, {"image/png", (*imageFile).png}, {"image/tiff", (*imageFile).tiff}, {"image/webp", (*imageFile).webp}, {"image/gif", (*imageFile).gif},
+	{"image/heic", (*imageFile).heif}, {"image/heif", (*imageFile).heif}, {"image/heic-sequence", (*imageFile).heif}, {"image/heif-sequence", (*imageFile).heif},
+	{"image/avif", (*imageFile).heif},
 }
 
 // editors are programs by the words that they leave in an image, in lower case; the first that fits counts.
@@ -63,8 +68,11 @@ func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
 			return inconclusive("Images of this format are not looked into.")
 		}
 		v := look(i)
-		if v.outcome == Clear && i.err != nil {
-			return inconclusive("The image cannot be read whole.")
+		switch {
+		case v.outcome == Clear && i.err != nil:
+			return inconclusive("The image cannot be read whole.", i.unread.list()...)
+		case v.outcome == Clear && i.unread.count() > 0:
+			return inconclusive("Parts of the image that may hold metadata are not read.", i.unread.list()...)
 		}
 		return v
 	}
@@ -75,52 +83,15 @@ func (s *subject) readImage() *imageFile {
 	if !strings.HasPrefix(s.detected.String(), "image/") {
 		return nil
 	}
-	i := &imageFile{metadata: newTally(Bytes), gps: newTally(Bytes), software: newTally(Bytes)}
-	for _, f := range imageFormats {
+	i := &imageFile{metadata: newTally(Bytes), gps: newTally(Bytes), software: newTally(Bytes), unread: newTally(Bytes)}
+	for _, f := range imageReaders {
 		if s.is(f.mediaType) {
 			i.supported = true
-			i.err = guarded(func() error { return i.read(s, f.format) })
+			i.err = guarded(func() error { return f.read(i, &imagePart{ReaderAt: s.Content, size: s.Size}) })
 			break
 		}
 	}
 	return i
-}
-
-func (i *imageFile) read(s *subject, format imagemeta.ImageFormat) error {
-	broken := segments(s, i.metadata, func(words string, at int64) { i.software.add(program(words), at) })
-	tags := 0
-	ends := &endWatcher{ReadSeeker: s.section()}
-	_, err := imagemeta.Decode(imagemeta.Options{
-		R: ends, ImageFormat: format, Sources: imagemeta.EXIF | imagemeta.IPTC | imagemeta.XMP, LimitNumTags: maxTags, LimitTagSize: maxTagSize,
-		ShouldHandleTag: func(imagemeta.TagInfo) bool { tags++; return true },
-		HandleTag: func(tag imagemeta.TagInfo) error {
-			i.tag(tag)
-			return nil
-		},
-	})
-	switch {
-	case broken != nil:
-		return broken
-	case err != nil:
-		return err
-	case tags >= maxTags:
-		return errLimit
-	case ends.missed && !s.is("image/jpeg", "image/png", "image/webp"):
-		// The others were walked to their end; these refer to places that the file does not have.
-		return io.ErrUnexpectedEOF
-	}
-	return nil
-}
-
-func (i *imageFile) tag(tag imagemeta.TagInfo) {
-	i.metadata.add(tag.Source.String()+" entry", -1)
-	if strings.HasPrefix(tag.Tag, "GPS") && tag.Tag != "GPSInfoIFDPointer" && tag.Tag != "GPSVersionID" {
-		i.gps.add(tag.Source.String()+" GPS entry", -1)
-	}
-	switch tag.Tag {
-	case "Software", "ProcessingSoftware", "CreatorTool", "OriginatingProgram", "HistorySoftwareAgent", "SoftwareAgent":
-		i.software.add(program(fmt.Sprint(tag.Value)), -1)
-	}
 }
 
 // program is one of our names for what the metadata says, never its own words.
@@ -134,152 +105,101 @@ func program(words string) string {
 	return unknownProgram
 }
 
-// endWatcher notices a read behind the end.
-type endWatcher struct {
-	io.ReadSeeker
-	missed bool
-}
-
-func (w *endWatcher) Read(p []byte) (int, error) {
-	n, err := w.ReadSeeker.Read(p)
-	if n == 0 && errors.Is(err, io.EOF) {
-		w.missed = true
+// names counts what the metadata says is the program, unless it says nothing.
+func (i *imageFile) names(words string, at int64) {
+	if words = strings.Trim(words, "\x00 \t\r\n"); words != "" {
+		i.software.add(program(words[:min(len(words), maxProgram)]), at)
 	}
-	return n, err
 }
 
-// segments finds where a container keeps metadata, and whether it goes on to its end. An error means that the file ends,
-// or stops making sense, before that.
-func segments(s *subject, found *tally, software func(words string, at int64)) error {
-	switch {
-	case s.is("image/jpeg"):
-		return jpegSegments(s, found)
-	case s.is("image/png"):
-		return pngChunks(s, found, software)
-	case s.is("image/webp"):
-		return riffChunks(s, found)
+// comment looks for a well-known program in words that need not name one.
+func (i *imageFile) comment(words []byte, at int64) {
+	if name := program(string(words)); name != unknownProgram {
+		i.software.add(name, at)
+	}
+}
+
+// place counts what names a place: a property of that name, whatever it says.
+func (i *imageFile) place(source, property string, at int64) {
+	name := strings.ToLower(property)
+	if strings.HasPrefix(name, "gps") && name != "gpsversionid" && name != "gpsinfo" && name != "gpsinfoifdpointer" || strings.Contains(name, "latitude") || strings.Contains(name, "longitude") {
+		i.gps.add(source+" GPS entry", at)
+	}
+}
+
+// entry counts an entry of metadata.
+func (i *imageFile) entry(source string) error {
+	i.metadata.add(source+" entry", -1)
+	if i.tags++; i.tags > maxTags {
+		return errLimit
 	}
 	return nil
 }
 
-func (s *subject) at(offset int64, buffer []byte) error {
-	if offset < 0 || offset+int64(len(buffer)) > s.Size {
+// sub reads what one piece of metadata holds. What cannot be read leaves the rest of the image readable.
+func (i *imageFile) sub(kind string, at int64, read func() error) error {
+	err := guarded(read)
+	if errors.Is(err, errLimit) {
+		return err
+	}
+	if err != nil {
+		i.unread.add(kind+" that cannot be read", at)
+	}
+	return nil
+}
+
+// imagePart is an image, or a part of its metadata that is read as one.
+type imagePart struct {
+	io.ReaderAt
+	size  int64
+	depth int // of images in metadata
+}
+
+func (p *imagePart) at(offset int64, buffer []byte) error {
+	if offset < 0 || offset > p.size-int64(len(buffer)) {
 		return io.ErrUnexpectedEOF
 	}
-	_, err := s.Content.ReadAt(buffer, offset)
+	return readAt(p, offset, buffer)
+}
+
+// place is where something stands in the file; -1 in a part of it, which has no offsets of the file.
+func (p *imagePart) place(offset int64) int64 {
+	if p.depth > 0 {
+		return -1
+	}
+	return offset
+}
+
+// part is a part of metadata, in memory.
+func (p *imagePart) part(text []byte) *imagePart {
+	return &imagePart{ReaderAt: bytes.NewReader(text), size: int64(len(text)), depth: p.depth + 1}
+}
+
+// load reads a piece of metadata.
+func (i *imageFile) load(p *imagePart, offset, size int64) ([]byte, error) {
+	if size < 0 || offset < 0 || size > p.size-offset {
+		return nil, io.ErrUnexpectedEOF
+	}
+	if err := i.charge(size); err != nil {
+		return nil, err
+	}
+	text := make([]byte, size)
+	return text, p.at(offset, text)
+}
+
+// charge counts bytes of metadata.
+func (i *imageFile) charge(size int64) error {
+	if i.used += size; i.used > maxMetadata {
+		return errLimit
+	}
+	return nil
+}
+
+// rest looks at what follows the end of an image: zeros say nothing.
+func (i *imageFile) rest(p *imagePart, offset int64) error {
+	n, first, err := notZero(io.NewSectionReader(p, offset, p.size-offset))
+	if n > 0 {
+		i.unread.addAll("bytes after the end of the image", n, p.place(offset+first))
+	}
 	return err
-}
-
-// jpegSegments walks the segments up to the image's own data (ITU-T T.81, annex B), and looks for the end marker.
-func jpegSegments(s *subject, found *tally) error {
-	var head [4]byte
-	var name [32]byte
-	for offset := int64(2); ; {
-		if err := s.at(offset, head[:]); err != nil {
-			return err
-		}
-		if head[0] != 0xff {
-			return errParser
-		}
-		if head[1] == 0xff { // fill byte
-			offset++
-			continue
-		}
-		size := int64(binary.BigEndian.Uint16(head[2:]))
-		if size < 2 {
-			return errParser
-		}
-		n := min(int64(len(name)), size-2)
-		if err := s.at(offset+4, name[:n]); err != nil {
-			return err
-		}
-		switch text := name[:n]; {
-		case head[1] == 0xe1 && bytes.HasPrefix(text, []byte("Exif\x00")):
-			found.add("EXIF segment", offset)
-		case head[1] == 0xe1 && bytes.HasPrefix(text, []byte("http://ns.adobe.com/")):
-			found.add("XMP segment", offset)
-		case head[1] == 0xed && bytes.HasPrefix(text, []byte("Photoshop 3.0\x00")):
-			found.add("IPTC segment", offset)
-		case head[1] == 0xfe:
-			found.add("comment", offset)
-		case head[1] == 0xda:
-			return jpegEnd(s)
-		}
-		offset += 2 + size
-	}
-}
-
-// jpegEnd looks for the end marker in the last bytes; some programs append thumbnails or maker's data behind it.
-func jpegEnd(s *subject) error {
-	tail := make([]byte, min(s.Size, 1<<20))
-	if err := s.at(s.Size-int64(len(tail)), tail); err != nil {
-		return err
-	}
-	if !bytes.Contains(tail, []byte{0xff, 0xd9}) {
-		return io.ErrUnexpectedEOF
-	}
-	return nil
-}
-
-// pngChunks walks the chunks to the last one (ISO/IEC 15948, 11.2).
-func pngChunks(s *subject, found *tally, software func(words string, at int64)) error {
-	var head [8]byte
-	for offset := int64(8); ; {
-		if err := s.at(offset, head[:]); err != nil {
-			return err
-		}
-		size := int64(binary.BigEndian.Uint32(head[:4]))
-		if offset+12+size > s.Size {
-			return io.ErrUnexpectedEOF
-		}
-		switch string(head[4:]) {
-		case "eXIf":
-			found.add("EXIF chunk", offset)
-		case "tIME":
-			found.add("time chunk", offset)
-		case "tEXt", "zTXt", "iTXt":
-			text := make([]byte, min(size, 512))
-			if err := s.at(offset+8, text); err != nil {
-				return err
-			}
-			keyword, words, _ := bytes.Cut(text, []byte{0})
-			if string(keyword) == "XML:com.adobe.xmp" {
-				found.add("XMP chunk", offset)
-				break
-			}
-			found.add("text chunk", offset)
-			if string(keyword) == "Software" {
-				software(string(words), offset)
-			}
-		case "IEND":
-			return nil
-		}
-		offset += 12 + size
-	}
-}
-
-// riffChunks walks the chunks of a WebP file (RFC 9649, section 2).
-func riffChunks(s *subject, found *tally) error {
-	var head [8]byte
-	if err := s.at(0, head[:]); err != nil {
-		return err
-	}
-	end := 8 + int64(binary.LittleEndian.Uint32(head[4:]))
-	if end > s.Size {
-		return io.ErrUnexpectedEOF
-	}
-	for offset := int64(12); offset+8 <= end; {
-		if err := s.at(offset, head[:]); err != nil {
-			return err
-		}
-		switch string(head[:4]) {
-		case "EXIF":
-			found.add("EXIF chunk", offset)
-		case "XMP ":
-			found.add("XMP chunk", offset)
-		}
-		size := int64(binary.LittleEndian.Uint32(head[4:]))
-		offset += 8 + size + size%2
-	}
-	return nil
 }

@@ -290,7 +290,7 @@ func zipEnd(s *subject) int64 {
 	const record, comment = 22, 1<<16 - 1
 	size := min(s.Size, record+comment)
 	tail := make([]byte, size)
-	if s.at(s.Size-size, tail) != nil {
+	if readAt(s.Content, s.Size-size, tail) != nil {
 		return -1
 	}
 	for at := len(tail) - record; at >= 0; at-- {

@@ -1,0 +1,535 @@
+package analysis
+
+import (
+	"bufio"
+	"bytes"
+	"compress/zlib"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const unreadSegment = "segment that is not read"
+
+// jpeg walks the segments of an image and of those that follow it, as the other pictures of a multi-picture file do
+// (ITU-T T.81, annex B; CIPA DC-007). Metadata may stand between the scans too.
+func (i *imageFile) jpeg(p *imagePart) error {
+	for offset := int64(0); ; {
+		end, err := i.jpegImage(p, offset)
+		if err != nil {
+			return err
+		}
+		var head [3]byte
+		// Pictures are often aligned with zeros.
+		n, first, err := firstNotZero(p, end)
+		if err != nil || n == 0 {
+			return err
+		}
+		if next := end + first; p.at(next, head[:]) == nil && string(head[:]) == "\xff\xd8\xff" {
+			offset = next
+			continue
+		}
+		return i.rest(p, end)
+	}
+}
+
+// firstNotZero looks for the first byte that is not zero: n is 0 where there is none.
+func firstNotZero(p *imagePart, offset int64) (n int, first int64, err error) {
+	r := bufio.NewReader(io.NewSectionReader(p, offset, p.size-offset))
+	for ; ; first++ {
+		b, err := r.ReadByte()
+		if errors.Is(err, io.EOF) {
+			return 0, 0, nil
+		}
+		if err != nil || b != 0 {
+			return 1, first, err
+		}
+	}
+}
+
+// jpegSegments is what of one image comes in several segments.
+type jpegSegments struct {
+	photoshop []byte
+	extended  map[string][]byte // of XMP, by its digest
+	whole     map[string]int
+}
+
+// jpegImage walks one image to its end marker, and returns where that ends.
+func (i *imageFile) jpegImage(p *imagePart, start int64) (int64, error) {
+	var head [4]byte
+	s := &jpegSegments{extended: map[string][]byte{}, whole: map[string]int{}}
+	for offset := start + 2; ; {
+		if err := p.at(offset, head[:2]); err != nil {
+			return 0, err
+		}
+		if head[0] != 0xff {
+			return 0, errParser
+		}
+		switch marker := head[1]; {
+		case marker == 0xff: // fill byte
+			offset++
+			continue
+		case marker == 0xd9:
+			return offset + 2, i.jpegEnd(p, s)
+		case marker == 0x01 || marker >= 0xd0 && marker <= 0xd7: // without a length
+			offset += 2
+			continue
+		}
+		if err := p.at(offset, head[:]); err != nil {
+			return 0, err
+		}
+		size := int64(binary.BigEndian.Uint16(head[2:]))
+		if size < 2 {
+			return 0, errParser
+		}
+		if marker := head[1]; marker >= 0xe0 && marker <= 0xef || marker == 0xfe {
+			text, err := i.load(p, offset+4, min(size-2, p.size-offset-4)) // what is there of a file that was cut off
+			if err == nil {
+				err = i.jpegSegment(p, s, marker, text, p.place(offset))
+			}
+			if err != nil {
+				return 0, err
+			}
+		}
+		if offset+2+size > p.size {
+			return 0, io.ErrUnexpectedEOF
+		}
+		offset += 2 + size
+		if head[1] == 0xda {
+			next, err := jpegScan(p, offset)
+			if err != nil {
+				return 0, err
+			}
+			offset = next
+		}
+	}
+}
+
+// jpegScan finds the marker that ends the data of a scan.
+func jpegScan(p *imagePart, offset int64) (int64, error) {
+	r := bufio.NewReaderSize(io.NewSectionReader(p, offset, p.size-offset), 1<<16)
+	for {
+		part, err := r.ReadSlice(0xff)
+		offset += int64(len(part))
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			return 0, io.ErrUnexpectedEOF
+		}
+		next, err := r.Peek(1)
+		if err != nil {
+			return 0, io.ErrUnexpectedEOF
+		}
+		if next[0] != 0 && next[0] != 0xff && (next[0] < 0xd0 || next[0] > 0xd7) {
+			return offset - 1, nil
+		}
+	}
+}
+
+const (
+	xmpHeader      = "http://ns.adobe.com/xap/1.0/\x00"
+	xmpExtension   = "http://ns.adobe.com/xmp/extension/\x00"
+	photoshopBlock = "Photoshop 3.0\x00"
+)
+
+// jpegSegment reads an application segment or a comment.
+func (i *imageFile) jpegSegment(p *imagePart, s *jpegSegments, marker byte, text []byte, at int64) error {
+	begins := func(prefixes ...string) bool {
+		for _, prefix := range prefixes {
+			if bytes.HasPrefix(text, []byte(prefix)) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case marker == 0xfe:
+		i.metadata.add("comment", at)
+		i.comment(text, at)
+	case marker == 0xe1 && begins("Exif\x00"):
+		i.metadata.add("EXIF segment", at)
+		return i.exif(p, text[min(len(text), 6):])
+	case marker == 0xe1 && begins(xmpHeader):
+		i.metadata.add("XMP segment", at)
+		return i.xmp(text[len(xmpHeader):])
+	case marker == 0xe1 && begins(xmpExtension):
+		i.metadata.add("XMP segment", at)
+		return i.sub("extended XMP", at, func() error { return s.extend(text[len(xmpExtension):]) })
+	case marker == 0xed && begins(photoshopBlock):
+		i.metadata.add("IPTC segment", at)
+		s.photoshop = append(s.photoshop, text[len(photoshopBlock):]...)
+	case marker == 0xe0 && begins("JFIF\x00", "JFXX\x00", "AVI1"), marker == 0xe2 && begins("ICC_PROFILE\x00", "MPF\x00", "urn:iso:std:iso:ts:21496"),
+		marker == 0xec && begins("Ducky"), marker == 0xed && begins("Adobe_CM\x00"), marker == 0xee && begins("Adobe"):
+	case len(bytes.Trim(text, "\x00")) > 0:
+		i.unread.add(unreadSegment, at)
+	}
+	return nil
+}
+
+// extend takes a portion of extended XMP (XMP specification, part 3, 1.1.3.1), whose portions come in order.
+func (s *jpegSegments) extend(text []byte) error {
+	const digest, head = 32, 32 + 4 + 4
+	if len(text) < head {
+		return errParser
+	}
+	id := string(text[:digest])
+	if int(binary.BigEndian.Uint32(text[digest+4:])) != len(s.extended[id]) {
+		return errParser
+	}
+	s.whole[id] = int(binary.BigEndian.Uint32(text[digest:]))
+	s.extended[id] = append(s.extended[id], text[head:]...)
+	return nil
+}
+
+// jpegEnd reads what came in several segments.
+func (i *imageFile) jpegEnd(p *imagePart, s *jpegSegments) error {
+	if s.photoshop != nil {
+		if err := i.photoshop(p, s.photoshop); err != nil {
+			return err
+		}
+	}
+	if i.extends && len(s.extended) == 0 {
+		i.unread.add("extended XMP that is not there", -1)
+	}
+	i.extends = false
+	for _, id := range slices.Sorted(maps.Keys(s.extended)) {
+		text := s.extended[id]
+		if len(text) != s.whole[id] {
+			i.unread.add("extended XMP that cannot be read", -1)
+		} else if err := i.xmp(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pngHarmless are the chunks that hold no metadata but of colours, sizes and animation (PNG, third edition, 11), and those
+// of Apple and ImageMagick.
+const pngHarmless = " IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB bKGD hIST pHYs sPLT acTL fcTL fdAT cICP mDCV mDCv cLLI cLLi oFFs pCAL sCAL sTER iDOT CgBI vpAg orNT caNv gIFg gIFx "
+
+// png walks the chunks to the last one, and looks at what follows.
+func (i *imageFile) png(p *imagePart) error {
+	var head [8]byte
+	for offset := int64(8); ; {
+		if err := p.at(offset, head[:]); err != nil {
+			return err
+		}
+		size := int64(binary.BigEndian.Uint32(head[:4]))
+		if offset+12+size > p.size {
+			return io.ErrUnexpectedEOF
+		}
+		switch name, at := string(head[4:]), p.place(offset); name {
+		case "eXIf", "zxIf", "tIME", "tEXt", "zTXt", "iTXt":
+			text, err := i.load(p, offset+8, size)
+			if err == nil {
+				err = i.pngChunk(p, name, text, at)
+			}
+			if err != nil {
+				return err
+			}
+		case "IEND":
+			return i.rest(p, offset+12+size)
+		default:
+			if !strings.Contains(pngHarmless, " "+name+" ") {
+				i.unread.add("chunk that is not read", at)
+			}
+		}
+		offset += 12 + size
+	}
+}
+
+func (i *imageFile) pngChunk(p *imagePart, name string, text []byte, at int64) error {
+	switch name {
+	case "eXIf":
+		i.metadata.add("EXIF chunk", at)
+		return i.exif(p, text)
+	case "tIME":
+		i.metadata.add("time chunk", at)
+		return nil
+	case "zxIf":
+		i.unread.add("chunk that is not read", at)
+		return nil
+	}
+	keyword, words, ok := bytes.Cut(text, []byte{0})
+	packed := false
+	switch {
+	case !ok:
+		i.unread.add("text that cannot be read", at)
+		return nil
+	case name == "zTXt":
+		packed = true
+		words = append([]byte{1}, words...) // as an iTXt chunk says it
+		fallthrough
+	case name == "iTXt":
+		if len(words) < 2 || words[0] > 1 || words[0] == 1 && words[1] != 0 {
+			i.unread.add("text that cannot be read", at)
+			return nil
+		}
+		packed = packed || words[0] == 1
+		words = words[2:]
+		if name == "iTXt" { // language and translated keyword
+			_, words, _ = bytes.Cut(words, []byte{0})
+			_, words, _ = bytes.Cut(words, []byte{0})
+		}
+	}
+	if packed {
+		unpacked, err := i.inflate(words)
+		if errors.Is(err, errLimit) {
+			return err
+		}
+		if err != nil {
+			i.metadata.add("text chunk", at)
+			i.unread.add("text that cannot be read", at)
+			return nil
+		}
+		words = unpacked
+	}
+	return i.pngText(p, string(keyword), words, at)
+}
+
+// inflate unpacks a text; what follows its end would not be read.
+func (i *imageFile) inflate(packed []byte) ([]byte, error) {
+	source := bytes.NewReader(packed)
+	r, err := zlib.NewReader(source)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(&budgetReader{r, &i.used, maxMetadata})
+	if err == nil && source.Len() > 0 {
+		err = errParser
+	}
+	return text, err
+}
+
+func (i *imageFile) pngText(p *imagePart, keyword string, words []byte, at int64) error {
+	profile, raw := strings.CutPrefix(keyword, "Raw profile type ")
+	switch trimmed := bytes.TrimSpace(words); {
+	case keyword == "XML:com.adobe.xmp", bytes.HasPrefix(trimmed, []byte("<?xpacket")), bytes.Contains(trimmed[:min(len(trimmed), 1000)], []byte("<x:xmpmeta")):
+		i.metadata.add("XMP chunk", at)
+		return i.xmp(words)
+	case raw:
+		i.metadata.add("text chunk", at)
+		return i.rawProfile(p, strings.ToLower(profile), words, at)
+	}
+	i.metadata.add("text chunk", at)
+	i.place("text", keyword[strings.LastIndexByte(keyword, ':')+1:], at)
+	if strings.EqualFold(keyword, "Software") || strings.EqualFold(keyword, "CreatorTool") {
+		i.names(string(words), at)
+	} else {
+		i.comment(words, at)
+	}
+	return nil
+}
+
+// rawProfile reads a block of metadata as ImageMagick writes it: its name, its length and hexadecimal digits, by lines.
+func (i *imageFile) rawProfile(p *imagePart, name string, words []byte, at int64) error {
+	fields := bytes.Fields(words)
+	if len(fields) > 0 && !isNumber(fields[0]) {
+		fields = fields[1:]
+	}
+	if len(fields) == 0 {
+		i.unread.add("raw profile that cannot be read", at)
+		return nil
+	}
+	size, err := strconv.Atoi(string(fields[0]))
+	digits := bytes.Join(fields[1:], nil)
+	block := make([]byte, hex.DecodedLen(len(digits)))
+	if _, malformed := hex.Decode(block, digits); err != nil || malformed != nil || size != len(block) {
+		i.unread.add("raw profile that cannot be read", at)
+		return nil
+	}
+	has := func(prefix string) bool { return bytes.HasPrefix(block, []byte(prefix)) }
+	switch {
+	case has("Exif\x00"), has("II\x2a\x00"), has("MM\x00\x2a"):
+		return i.exif(p, block)
+	case has(xmpHeader):
+		return i.xmp(block[len(xmpHeader):])
+	case has("8BIM"):
+		return i.photoshop(p, block)
+	case has(photoshopBlock):
+		return i.photoshop(p, block[len(photoshopBlock):])
+	case has("\x1c"):
+		return i.iptc(block)
+	case name == "xmp", has("<?xpacket"), has("<x:xmpmeta"):
+		return i.xmp(block)
+	case name == "icc", name == "icm":
+		return nil
+	}
+	i.unread.add("raw profile that is not read", at)
+	return nil
+}
+
+// isNumber tells the length of a raw profile from the name before it.
+func isNumber(text []byte) bool { _, err := strconv.Atoi(string(text)); return err == nil }
+
+// webp walks the chunks of a WebP file (RFC 9649, section 2).
+func (i *imageFile) webp(p *imagePart) error {
+	var head [8]byte
+	if err := p.at(0, head[:]); err != nil {
+		return err
+	}
+	end := 8 + int64(binary.LittleEndian.Uint32(head[4:]))
+	if end > p.size {
+		return io.ErrUnexpectedEOF
+	}
+	if err := i.riff(p, 12, end, 0); err != nil {
+		return err
+	}
+	return i.rest(p, end+min(end%2, p.size-end))
+}
+
+func (i *imageFile) riff(p *imagePart, offset, end int64, depth int) error {
+	var head [8]byte
+	for offset < end {
+		if err := p.at(offset, head[:]); err != nil || offset+8 > end {
+			return io.ErrUnexpectedEOF
+		}
+		size, at := int64(binary.LittleEndian.Uint32(head[4:])), p.place(offset)
+		if size > end-offset-8 {
+			return io.ErrUnexpectedEOF
+		}
+		switch name := string(head[:4]); name {
+		case "VP8 ", "VP8L", "VP8X", "ALPH", "ANIM", "ICCP":
+		case "ANMF": // 16 bytes, and the chunks of the frame
+			if depth > 0 || size < 16 {
+				return errParser
+			}
+			if err := i.riff(p, offset+24, offset+8+size, depth+1); err != nil {
+				return err
+			}
+		case "EXIF", "XMP ":
+			text, err := i.load(p, offset+8, size)
+			if err != nil {
+				return err
+			}
+			i.metadata.add(strings.TrimSpace(name)+" chunk", at)
+			if name == "EXIF" {
+				err = i.exif(p, text)
+			} else {
+				err = i.xmp(text)
+			}
+			if err != nil {
+				return err
+			}
+		default:
+			i.unread.add("chunk that is not read", at)
+		}
+		offset += 8 + size + size%2
+	}
+	return nil
+}
+
+// gif walks the blocks of a GIF file (GIF89a, appendix A).
+func (i *imageFile) gif(p *imagePart) error {
+	var head [13]byte
+	if err := p.at(0, head[:]); err != nil {
+		return err
+	}
+	colours := func(packed byte) int64 {
+		if packed&0x80 == 0 {
+			return 0
+		}
+		return 3 << (packed&7 + 1)
+	}
+	offset := int64(len(head)) + colours(head[10])
+	for {
+		if err := p.at(offset, head[:1]); err != nil {
+			return err
+		}
+		switch at := offset; head[0] {
+		case 0x3b:
+			return i.rest(p, offset+1)
+		case 0x2c:
+			if err := p.at(offset, head[:10]); err != nil {
+				return err
+			}
+			end, err := gifBlocks(p, offset+11+colours(head[9]))
+			if err != nil {
+				return err
+			}
+			offset = end
+		case 0x21:
+			if err := p.at(offset, head[:2]); err != nil {
+				return err
+			}
+			end, err := gifBlocks(p, offset+2)
+			if err != nil {
+				return err
+			}
+			if err := i.gifExtension(p, head[1], offset+2, end, p.place(at)); err != nil {
+				return err
+			}
+			offset = end
+		default:
+			return errParser
+		}
+	}
+}
+
+// gifBlocks goes past data blocks, each of which begins with its length, and the empty one that ends them.
+func gifBlocks(p *imagePart, offset int64) (int64, error) {
+	r := bufio.NewReader(io.NewSectionReader(p, offset, max(0, p.size-offset)))
+	for {
+		size, err := r.ReadByte()
+		if err != nil {
+			return 0, io.ErrUnexpectedEOF
+		}
+		offset += 1 + int64(size)
+		if size == 0 {
+			return offset, nil
+		}
+		if _, err := r.Discard(int(size)); err != nil {
+			return 0, io.ErrUnexpectedEOF
+		}
+	}
+}
+
+// gifExtension reads a comment or an application's extension. XMP is not in blocks: what follows it leads a reader of
+// blocks to the end (XMP specification, part 3, 1.1.2).
+func (i *imageFile) gifExtension(p *imagePart, label byte, from, to, at int64) error {
+	const magic = 258
+	switch label {
+	case 0xf9:
+		return nil
+	case 0xfe, 0x01, 0xff:
+	default:
+		i.unread.add("extension that is not read", at)
+		return nil
+	}
+	text, err := i.load(p, from, to-from)
+	if err != nil {
+		return err
+	}
+	application := func(name string) bool { return bytes.HasPrefix(text, []byte("\x0b"+name)) }
+	switch {
+	case label == 0xfe:
+		i.metadata.add("comment", at)
+		words := []byte{}
+		for len(text) > 0 && text[0] > 0 {
+			words, text = append(words, text[1:1+int(text[0])]...), text[1+int(text[0]):]
+		}
+		i.comment(words, at)
+	case label == 0x01:
+		i.metadata.add("plain text", at)
+	case application("XMP DataXMP"):
+		i.metadata.add("XMP extension", at)
+		if len(text) < 12+magic {
+			i.unread.add("XMP that cannot be read", at)
+			return nil
+		}
+		return i.xmp(text[12 : len(text)-magic])
+	case application("ImageMagick"):
+		i.metadata.add("ImageMagick extension", at)
+		i.names("ImageMagick", at)
+	case application("NETSCAPE2.0"), application("ANIMEXTS1.0"), application("ICCRGBG1012"):
+	default:
+		i.unread.add("extension that is not read", at)
+	}
+	return nil
+}
