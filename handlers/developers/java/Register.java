@@ -21,6 +21,7 @@ import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
+import java.time.Duration;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.HexFormat;
@@ -57,6 +58,7 @@ public final class Register {
         client.setScheme(base.getScheme());
         client.setHost(base.getHost());
         client.setPort(base.getPort());
+        client.setReadTimeout(Duration.ofSeconds(30)); // to the answer's headers; without it, silence is waited for without end
         return client;
     }
 }
