@@ -200,6 +200,9 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 			return html.UnescapeString(string(s.page(prefix + "/developers" + name).body))
 		}
 		text := page("/downloads")
+		if !strings.Contains(text, `href="/developers/integrity-client-0.2.0.tgz"`) {
+			t.Error("the client that the specification describes is not linked")
+		}
 		for _, file := range downloads {
 			if file.Earlier {
 				continue

@@ -229,46 +229,62 @@ func VerifyCertificate(trust *TrustedKeys, keyID string, payload []byte, signatu
 }
 
 var (
-	timestampPattern = regexp.MustCompile(`^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$`)
-	// ISO 8601 in the extended form as systems write it.
-	generatedAtPattern = regexp.MustCompile(`^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?([Zz]|[+-]\d\d(?::?\d\d)?)$`)
+	timestampPattern = regexp.MustCompile(`^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$`)
+	// ISO 8601 as systems write it, in the extended form and in the basic one: groups 1 to 7 and 8 to 14.
+	generatedAtPattern = regexp.MustCompile(`^(?:(\d{4})-(\d\d)-(\d\d)[Tt](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?|` +
+		`(\d{4})(\d\d)(\d\d)[Tt](\d\d)(?:(\d\d)(?:(\d\d)(?:[.,](\d{1,9}))?)?)?)([Zz]|[+-]\d\d(?::?\d\d)?)$`)
 )
 
 var (
 	errTimestampForm   = errors.New("must be a timestamp such as 2026-11-20T14:03:00Z: date, T, time, at most 9 digits of fraction, Z or an offset")
-	errGeneratedAtForm = errors.New("must be a date and time such as 2026-11-20T14:03:00Z: date, T, hours and minutes, perhaps seconds with at most 9 digits of fraction, " +
-		"and Z or an offset such as +01, +0100 or +01:00")
+	errGeneratedAtForm = errors.New("must be a date and time such as 2026-11-20T14:03:00Z or 20261120T140300Z: date, T, hours, perhaps minutes, " +
+		"perhaps seconds with at most 9 digits of fraction, and Z or an offset such as +01, +0100 or +01:00")
 	errTimestampDate = errors.New("must be a real date and time: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59")
 	errTimestampYear = errors.New("must have a year from 0001 to 9999 in UTC")
 )
 
 // NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at the end of its fraction removed; it
-// stays text because the fraction may be finer than anything the service measures. Equal instants have one normal form,
-// and normalizing again changes nothing. Contract, sections 3 and 11.
+// stays text because the fraction may be finer than anything the service measures. Minutes and seconds that are left out
+// are 0, and 24:00:00 is the midnight at the end of its day. Equal instants have one normal form, and normalizing again
+// changes nothing. Contract, sections 3, 11 and 12.
 func NormalizeGeneratedAt(s string) (string, error) {
-	return normalize(generatedAtPattern.FindStringSubmatch(s), errGeneratedAtForm)
+	found := generatedAtPattern.FindStringSubmatch(s)
+	if found == nil {
+		return "", errGeneratedAtForm
+	}
+	parts := found[1:8]
+	if parts[0] == "" {
+		parts = found[8:15]
+	}
+	hours, minutes, seconds, fraction := parts[3], cmp.Or(parts[4], "00"), cmp.Or(parts[5], "00"), parts[6]
+	days := 0
+	if hours == "24" && minutes == "00" && seconds == "00" && strings.Trim(fraction, "0") == "" {
+		hours, days = "00", 1
+	}
+	return normalize(parts[0]+"-"+parts[1]+"-"+parts[2]+"T"+hours+":"+minutes+":"+seconds, days, fraction, found[15])
 }
 
 // NormalizeTimestamp is NormalizeGeneratedAt for the form of RFC 3339 alone, in
 // capitals: the one form that files for verifiers may hold.
 func NormalizeTimestamp(s string) (string, error) {
-	return normalize(timestampPattern.FindStringSubmatch(s), errTimestampForm)
+	found := timestampPattern.FindStringSubmatch(s)
+	if found == nil {
+		return "", errTimestampForm
+	}
+	return normalize(found[1], 0, found[2], found[3])
 }
 
-// normalize takes what a pattern found: the text, date, hours and minutes, seconds, digits of the fraction, offset. The
-// seconds may be missing, and of the offset its colon or its minutes.
-func normalize(found []string, form error) (string, error) {
-	if found == nil {
-		return "", form
-	}
-	seconds, fraction, zone := found[3], strings.TrimRight(found[4], "0"), found[5]
-	if fraction != "" {
+// normalize takes a date and time of no zone, the days to add to it, the digits of its fraction, and its offset, which
+// may lack its colon or its minutes.
+func normalize(at string, days int, fraction, zone string) (string, error) {
+	if fraction = strings.TrimRight(fraction, "0"); fraction != "" {
 		fraction = "." + fraction
 	}
-	t, err := time.Parse(civil, found[1]+"T"+found[2]+":"+cmp.Or(seconds, "00"))
+	t, err := time.Parse(civil, at)
 	if err != nil {
 		return "", errTimestampDate
 	}
+	t = t.AddDate(0, 0, days)
 	if zone != "Z" && zone != "z" {
 		hours, minutes := digits(zone[1:3]), digits(strings.TrimPrefix(zone[3:], ":"))
 		if hours > 23 || minutes > 59 {

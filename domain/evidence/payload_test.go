@@ -337,18 +337,29 @@ func TestNormalizeGeneratedAt(t *testing.T) {
 // naive reads generatedAt by trying every layout of the standard library that a
 // spelling can have; ok is false where none fits.
 func naive(s string) (at time.Time, ok bool) {
+	days := 0
+	if beyond := midnight.FindStringSubmatchIndex(s); beyond != nil {
+		s, days = s[:beyond[2]]+"00"+s[beyond[3]:], 1
+	}
 	for _, t := range []string{"T", "t"} {
-		for _, clock := range []string{"15:04", "15:04:05", "15:04:05.999999999", "15:04:05,999999999"} {
-			for _, zone := range []string{"Z07:00", "Z0700", "Z07", "-07:00", "-0700", "-07", "z"} {
-				at, err := time.Parse("2006-01-02"+t+clock+zone, s)
-				if err == nil {
-					return at.UTC(), true
+		for _, form := range [][]string{
+			{"2006-01-02", "15", "15:04", "15:04:05", "15:04:05.999999999", "15:04:05,999999999"},
+			{"20060102", "15", "1504", "150405", "150405.999999999", "150405,999999999"},
+		} {
+			for _, clock := range form[1:] {
+				for _, zone := range []string{"Z07:00", "Z0700", "Z07", "-07:00", "-0700", "-07", "z"} {
+					if at, err := time.Parse(form[0]+t+clock+zone, s); err == nil {
+						return at.AddDate(0, 0, days).UTC(), true
+					}
 				}
 			}
 		}
 	}
 	return at, false
 }
+
+// midnight finds the hour 24 where nothing but zeros follows it.
+var midnight = regexp.MustCompile(`^[0-9-]{8,10}[Tt](24)(?::?00(?::?00(?:[.,]0+)?)?)?(?:[Zz+-]|$)`)
 
 // FuzzNormalizeGeneratedAt: what is accepted denotes the instant that the standard library reads by some layout, what
 // is refused is read by none, and the normal form is stable.
@@ -363,9 +374,10 @@ func FuzzNormalizeGeneratedAt(f *testing.F) {
 func TestGeneratedAtSpellings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		part := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
-		againstNaive(t, part("year", "0000", "0001", "1999", "2026", "9999")+"-"+part("month", "00", "01", "02", "12", "13")+"-"+part("day", "00", "01", "28", "29", "30", "31", "32")+
-			part("T", "T", "t", " ")+part("hour", "00", "23", "24")+":"+part("minute", "00", "59", "60")+
-			part("second", "", ":00", ":59", ":60")+part("fraction", "", ".", ",", ".0", ",5", ".120", ",123456789", ".1234567890")+
+		hyphen, colon := part("hyphen", "-", ""), part("colon", ":", "")
+		againstNaive(t, part("year", "0000", "0001", "1999", "2026", "9999")+hyphen+part("month", "00", "01", "02", "12", "13")+hyphen+part("day", "00", "01", "28", "29", "30", "31", "32")+
+			part("T", "T", "t", " ")+part("hour", "00", "23", "24")+part("minute", "", colon+"00", colon+"59", colon+"60")+
+			part("second", "", colon+"00", colon+"59", colon+"60")+part("fraction", "", ".", ",", ".0", ",5", ".120", ",123456789", ".1234567890")+
 			part("zone", "Z", "z", "", "+00", "-00:00", "+0200", "-0330", "+23:59", "-2359", "+24:00", "+00:60", "+1", "+100"))
 	})
 }

@@ -36,6 +36,9 @@ var sources embed.FS
 //go:embed testdata/released/*/*.tgz testdata/released/*/*.whl
 var released embed.FS
 
+// specifiedName is the JavaScript client that the specification describes: pages show it beside the present one.
+const specifiedName = "integrity-client-0.2.0.tgz"
+
 var pythonFiles = []string{"integrity_client.py", "verify_integrity.py", "integrity_webhook.py"}
 
 // Download is a file that is served.
@@ -45,7 +48,7 @@ type Download struct {
 	ContentType string
 	Body        []byte
 	SHA256      string // lower-case hexadecimal, of Body
-	Earlier     bool   // a package of an earlier version, which no page shows
+	Earlier     bool   // a package of an earlier version that no page shows
 }
 
 // SumsFile is the download that names the SHA-256 of all others, in the form of sha256sum.
@@ -77,7 +80,12 @@ func Downloads() ([]Download, error) {
 	if err != nil {
 		return nil, fmt.Errorf("developers: the npm package: %w", err)
 	}
-	add(npmName, "npm", "application/gzip", npm, false)
+	add(npmName, "npm", contentTypes[".tgz"], npm, false)
+	specified, err := released.ReadFile("testdata/released/0.2.0/" + specifiedName)
+	if err != nil {
+		return nil, fmt.Errorf("developers: %w", err)
+	}
+	add(specifiedName, "npm 0.2.0", contentTypes[".tgz"], specified, false)
 	for _, name := range []string{"java/Register.java", "csharp/Register.cs"} {
 		body, err := source(name)
 		if err != nil {
@@ -94,7 +102,7 @@ func Downloads() ([]Download, error) {
 		if err != nil {
 			return nil, fmt.Errorf("developers: %w", err)
 		}
-		if base := path.Base(name); base != wheelName && base != npmName {
+		if base := path.Base(name); base != wheelName && base != npmName && base != specifiedName {
 			add(base, "", contentTypes[path.Ext(base)], body, true)
 		}
 	}
