@@ -89,6 +89,11 @@ func makeCorpus(t testing.TB) []sample {
 		{"owner-password.pdf", typePDF, encryptedPDF(t, plain, "", "owner")},
 		{"user-password.pdf", typePDF, encryptedPDF(t, plain, "user", "owner")},
 		{"updated.pdf", typePDF, updatedPDF(plain)},
+		{"word.pdf", typePDF, wordPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Innocent true >>")},
+		{"word-script.pdf", typePDF, wordPDF("<< /Type /Catalog /Pages 2 0 R /OpenAction 4 0 R >>", "<< /S /JavaScript /JS (x) >>")},
+		{"word-updated.pdf", typePDF, updatedWord()},
+		{"hybrid-script.pdf", typePDF, hybridPDF("XRefStm")},
+		{"hybrid-escaped.pdf", typePDF, hybridPDF("XRef#53tm")},
 		{"signed.pdf", typePDF, signedPDF(0)},
 		{"signed-then-changed.pdf", typePDF, signedPDF(100)},
 		{"truncated.pdf", typePDF, plain[:len(plain)*2/3]},
@@ -228,6 +233,57 @@ func updatedPDF(_ []byte) []byte {
 	b.WriteString("3 0 obj\n<< /Added true >>\nendobj\n")
 	start := b.Len()
 	fmt.Fprintf(b, "xref\n3 1\n%010d 00000 n \ntrailer\n<< /Size 4 /Root 1 0 R /Prev %d >>\nstartxref\n%d\n%%%%EOF\n", at, previous, start)
+	return b.Bytes()
+}
+
+// hybridBody is a body with object 4 in an object stream and a cross-reference stream that lists it; tables say that it is free.
+func hybridBody(catalogue, hidden string) (body []byte, table string, stream int) {
+	b := bytes.NewBuffer(bytes.Clone([]byte("%PDF-1.7\r\n%\xb5\xb5\xb5\xb5\r\n")))
+	offsets := []int{0, 0, 0, 0}
+	for i, o := range []string{catalogue, "<< /Type /Pages /Kids [] /Count 0 >>", fmt.Sprintf("<< /Type /ObjStm /N 1 /First 4 /Length %d >>\r\nstream\r\n4 0 %s\r\nendstream", len(hidden)+4, hidden)} {
+		offsets[i+1] = b.Len()
+		fmt.Fprintf(b, "%d 0 obj\r\n%s\r\nendobj\r\n", i+1, o)
+	}
+	stream = b.Len()
+	rows := []byte{0, 0, 0, 255}
+	for _, offset := range offsets[1:] {
+		rows = append(rows, 1, byte(offset>>8), byte(offset), 0)
+	}
+	rows = append(rows, 2, 0, 3, 0, 1, byte(stream>>8), byte(stream), 0)
+	fmt.Fprintf(b, "5 0 obj\r\n<< /Type /XRef /Size 6 /W [1 2 1] /Root 1 0 R /Length %d >>\r\nstream\r\n%s\r\nendstream\r\nendobj\r\n", len(rows), rows)
+	table = fmt.Sprintf("xref\r\n0 6\r\n0000000004 65535 f\r\n%010d 00000 n\r\n%010d 00000 n\r\n%010d 00000 n\r\n0000000000 65535 f\r\n%010d 00000 n\r\n", offsets[1], offsets[2], offsets[3], stream)
+	return b.Bytes(), table, stream
+}
+
+// wordPDF ends as Word ends a file: with a second section that has no entries and names the cross-reference stream.
+func wordPDF(catalogue, hidden string) []byte {
+	body, table, stream := hybridBody(catalogue, hidden)
+	b := bytes.NewBuffer(body)
+	first := b.Len()
+	fmt.Fprintf(b, "%strailer\r\n<</Size 6/Root 1 0 R>>\r\nstartxref\r\n%d\r\n%%%%EOF\r\n", table, first)
+	second := b.Len()
+	fmt.Fprintf(b, "xref\r\n0 0\r\ntrailer\r\n<</Size 6/Root 1 0 R/Prev %d/XRefStm %d>>\r\nstartxref\r\n%d\r\n%%%%EOF", first, stream, second)
+	return b.Bytes()
+}
+
+// updatedWord is such a file to which something was appended.
+func updatedWord() []byte {
+	word := wordPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Innocent true >>")
+	previous := bytes.LastIndex(word, []byte("xref\r\n0 0"))
+	b := bytes.NewBuffer(append(word, "\r\n"...))
+	at := b.Len()
+	b.WriteString("6 0 obj\n<< /Added true >>\nendobj\n")
+	start := b.Len()
+	fmt.Fprintf(b, "xref\n6 1\n%010d 00000 n \ntrailer\n<< /Size 7 /Root 1 0 R /Prev %d >>\nstartxref\n%d\n%%%%EOF\n", at, previous, start)
+	return b.Bytes()
+}
+
+// hybridPDF says in one section that the object with a script is free, and where it is.
+func hybridPDF(name string) []byte {
+	body, table, stream := hybridBody("<< /Type /Catalog /Pages 2 0 R /OpenAction 4 0 R >>", "<< /S /JavaScript /JS (x) >>")
+	b := bytes.NewBuffer(body)
+	first := b.Len()
+	fmt.Fprintf(b, "%strailer\r\n<</Size 6/Root 1 0 R/%s %d>>\r\nstartxref\r\n%d\r\n%%%%EOF", table, name, stream, first)
 	return b.Bytes()
 }
 

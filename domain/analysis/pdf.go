@@ -3,9 +3,11 @@ package analysis
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +28,8 @@ type pdfFile struct {
 	ends        []int64 // offsets of %%EOF
 	startxrefs  int
 	encryptWord bool // /Encrypt appears
+	hybrid      bool // a section has entries of its own and a cross-reference stream beside them
+	tails       int  // sections without entries that only name a stream written before them, as Word ends a file
 
 	active, embedded, signed, meta *tally
 	worst                          Severity // of active
@@ -81,7 +85,7 @@ func (s *subject) readPDF() *pdfFile {
 
 // search finds the markers of ends and cross-reference tables wherever they stand.
 func (p *pdfFile) search(s *subject) error {
-	const size, overlap = 1 << 20, 16 // a marker may stand across the end of a window
+	const size, overlap = 1 << 20, maxTrailer // a marker may stand across the end of a window
 	r := bufio.NewReaderSize(s.section(), size)
 	for start := int64(0); ; {
 		window, err := r.Peek(size)
@@ -94,7 +98,7 @@ func (p *pdfFile) search(s *subject) error {
 			until -= overlap
 		}
 		for at := 0; at < until; at++ {
-			next := bytes.IndexAny(window[at:until], "%s/")
+			next := bytes.IndexAny(window[at:until], "%st/")
 			if next < 0 {
 				break
 			}
@@ -106,6 +110,10 @@ func (p *pdfFile) search(s *subject) error {
 				p.startxrefs++
 			case bytes.HasPrefix(rest, []byte("/Encrypt")):
 				p.encryptWord = true
+			case bytes.HasPrefix(rest, []byte("trailer")):
+				if err := p.trailer(s, rest[:min(len(rest), maxTrailer)], start+int64(at)); err != nil {
+					return err
+				}
 			}
 		}
 		if atEnd {
@@ -114,6 +122,40 @@ func (p *pdfFile) search(s *subject) error {
 		_, _ = r.Discard(until) // was peeked
 		start += int64(until)
 	}
+}
+
+// maxTrailer is how much of a trailer is looked at.
+const maxTrailer = 16 << 10
+
+var (
+	escapedName  = regexp.MustCompile(`#[0-9A-Fa-f]{2}`)
+	emptySection = regexp.MustCompile(`(%%EOF)?[\x00\t\n\f\r ]*xref[\x00\t\n\f\r ]+0 0[\x00\t\n\f\r ]*$`)
+)
+
+// trailer looks at a trailer for a hybrid cross-reference (ISO 32000-2, 7.5.8.4). Of an object that the section says is
+// free and the stream says is there, programs see either. Word ends its files with a section that has no entries, after
+// the end of the body: there is nothing to choose from, and nothing was changed.
+func (p *pdfFile) trailer(s *subject, text []byte, at int64) error {
+	text, _, ends := bytes.Cut(text, []byte("startxref"))
+	text = escapedName.ReplaceAllFunc(text, func(escape []byte) []byte {
+		c, _ := hex.DecodeString(string(escape[1:])) // two digits
+		return c
+	})
+	if !bytes.Contains(text, []byte("/XRefStm")) {
+		p.hybrid = p.hybrid || !ends && len(text) == maxTrailer
+		return nil
+	}
+	before := make([]byte, min(at, 64))
+	if err := readAt(s.Content, at-int64(len(before)), before); err != nil {
+		return err
+	}
+	switch section := emptySection.FindSubmatch(before); {
+	case section == nil:
+		p.hybrid = true
+	case section[1] != nil:
+		p.tails++
+	}
+	return nil
 }
 
 // actions are the action types (ISO 32000-2, 12.6.4) that do more than move within the document, and their severity.
@@ -319,6 +361,9 @@ func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
 			return inconclusive(pdfBroken)
 		}
 		v := look(p)
+		if v.outcome == Clear && p.hybrid {
+			return inconclusive("The PDF has two cross-reference tables in one section, of which programs read one or the other.")
+		}
 		if v.outcome == Clear && p.unreadable > 0 {
 			return inconclusive("Some objects of the PDF cannot be read.", counted(Objects, unreadableObject, p.unreadable)...)
 		}
@@ -345,6 +390,9 @@ func pdfStructure(s *subject) verdict {
 	}
 	if p.startxrefs == 0 {
 		odd.addAll("missing startxref", 1, -1)
+	}
+	if p.hybrid {
+		odd.addAll("cross-reference section with a stream beside it", 1, -1)
 	}
 	evidence := odd.list()
 	if p.unreadable > 0 {
@@ -410,6 +458,7 @@ func pdfUpdates(p *pdfFile) verdict {
 			revisions--
 		}
 	}
+	revisions -= min(p.tails, 1) // Word writes one; a second was appended
 	switch {
 	case revisions > 1:
 		return finding(Info, "The PDF was changed by appending to it.", found.list()...)
