@@ -38,7 +38,7 @@ func (i *imageFile) jpeg(p *imagePart) error {
 	}
 }
 
-// firstNotZero looks for the first byte that is not zero: n is 0 where there is none.
+// firstNotZero looks for the first byte that is not zero; n is 0 if all are zero.
 func firstNotZero(p *imagePart, offset int64) (n int, first int64, err error) {
 	r := bufio.NewReader(io.NewSectionReader(p, offset, p.size-offset))
 	for ; ; first++ {

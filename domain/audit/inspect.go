@@ -179,7 +179,7 @@ func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
 	}
 }
 
-// text is the stored text of an id that the event names; nil where there is none.
+// text is the stored text of an id that the event names, or nil.
 func (e *Event) text(id domain.TextID) *Text {
 	if i := slices.IndexFunc(e.Stored, func(t Text) bool { return t.ID == id }); i >= 0 {
 		return &e.Stored[i]
