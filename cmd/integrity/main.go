@@ -6,6 +6,8 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -27,6 +29,7 @@ type app struct{ *cli.App }
 
 func main() {
 	collectLess()
+	log.SetOutput(io.Discard) // net/http prints there what a peer sends unasked; nothing of ours does
 	a := &app{&cli.App{
 		Out: os.Stdout, Errs: os.Stderr, Environ: os.Environ(),
 		Now: time.Now,
