@@ -314,6 +314,15 @@ func (a *archiveFile) layout(content io.ReaderAt, size int64, depth int, files [
 		}
 		a.hidden.addAll("bytes of no entry", z.outside, at)
 	}
+	if z.sizes > 0 {
+		a.hidden.addAll("entry whose own header has another size or method", z.sizes, -1)
+	}
+	for _, name := range z.others {
+		root := a.root
+		a.root = -1 // they are in no order of entries
+		a.name(name)
+		a.root = root
+	}
 	for i, entry := range z.differing {
 		if depth == 1 {
 			a.root = int64(entry)

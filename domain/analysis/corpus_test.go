@@ -145,7 +145,10 @@ func makeCorpus(t testing.TB) []sample {
 		{"zeros-after.zip", typeZip, slices.Concat(zipOf(t, entry{"a.txt", []byte("x")}), make([]byte, 512))},
 		{"gap.zip", typeZip, gapped(t, zipOf(t, entry{"a.txt", []byte("x")}))},
 		{"slack.zip", typeZip, slackZip(t)},
-		{"comment.zip", typeZip, commented(t)},
+		{"comment.zip", typeZip, commented(t, "an ordinary comment")},
+		{"archive-in-comment.zip", typeZip, commented(t, string(zipOf(t, entry{"../evil", nil})[:40]))},
+		{"other-size.zip", typeZip, otherSize(t)},
+		{"other-path.zip", typeZip, extraPath(t, "../../evil")},
 		{"two.docx", typeDOCX, slices.Concat(zipOf(t, entry{"word/vbaProject.bin", []byte("x")}), docx)},
 		{"after.docx", typeDOCX, slices.Concat(docx, zipOf(t))},
 		{"other-name.docx", typeDOCX, localName(docx, "[content_types].xml")},
@@ -367,12 +370,34 @@ func xps(t testing.TB) []byte {
 		`<Default Extension="fdseq" ContentType="application/vnd.ms-package.xps-fixeddocumentsequence+xml"/></Types>`)}, entry{"FixedDocSeq.fdseq", []byte("<x/>")})
 }
 
-func commented(t testing.TB) []byte {
+// otherSize has an entry whose own header ends it earlier: what follows within it is read as another entry.
+func otherSize(t testing.TB) []byte {
+	t.Helper()
+	archive := stored(t, entry{"a", zipOf(t, entry{"../evil", nil})})
+	binary.LittleEndian.PutUint16(archive[6:], 0)
+	binary.LittleEndian.PutUint32(archive[18:], 0)
+	binary.LittleEndian.PutUint32(archive[22:], 0)
+	return archive
+}
+
+// extraPath gives an entry another name in an extra field.
+func extraPath(t testing.TB, name string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	extra := binary.LittleEndian.AppendUint16([]byte{0x75, 0x70}, uint16(5+len(name)))
+	extra = append(binary.LittleEndian.AppendUint32(append(extra, 1), crc32.ChecksumIEEE([]byte("a.txt"))), name...)
+	must[io.Writer](t)(w.CreateHeader(&zip.FileHeader{Name: "a.txt", Extra: extra}))
+	check(t, w.Close())
+	return b.Bytes()
+}
+
+func commented(t testing.TB, comment string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
 	must[io.Writer](t)(w.Create("a.txt"))
-	check(t, w.SetComment("an ordinary comment"))
+	check(t, w.SetComment(comment))
 	check(t, w.Close())
 	return b.Bytes()
 }

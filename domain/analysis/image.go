@@ -112,8 +112,11 @@ func (i *imageFile) names(words string, at int64) {
 	}
 }
 
-// comment looks for a well-known program in words that need not name one.
+// comment looks for a well-known program, and for the name of a place's property, in words that need not hold one.
 func (i *imageFile) comment(words []byte, at int64) {
+	if bytes.Contains(bytes.ToLower(words), []byte("gpslatitude")) {
+		i.gps.add("text GPS entry", at)
+	}
 	if name := program(string(words)); name != unknownProgram {
 		i.software.add(name, at)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -279,17 +280,16 @@ func (i *imageFile) pngChunk(p *imagePart, name string, text []byte, at int64) e
 		}
 	}
 	if packed {
-		unpacked, err := i.inflate(words)
-		if errors.Is(err, errLimit) {
-			return err
-		}
-		if err != nil {
-			i.metadata.add("text chunk", at)
-			i.unread.add("text that cannot be read", at)
-			return nil
-		}
-		words = unpacked
+		i.metadata.add("text chunk", at)
+		return i.sub("text", at, func() error {
+			unpacked, err := i.inflate(words)
+			if err != nil {
+				return err
+			}
+			return i.pngText(p, string(keyword), unpacked, at)
+		})
 	}
+	i.metadata.add("text chunk", at)
 	return i.pngText(p, string(keyword), words, at)
 }
 
@@ -307,17 +307,18 @@ func (i *imageFile) inflate(packed []byte) ([]byte, error) {
 	return text, err
 }
 
+// xmpStarts is how XMP begins where it has no packet around it.
+var xmpStarts = regexp.MustCompile(`<(\w+:)?(xmpmeta|xapmeta|RDF)[\s>]`)
+
 func (i *imageFile) pngText(p *imagePart, keyword string, words []byte, at int64) error {
 	profile, raw := strings.CutPrefix(keyword, "Raw profile type ")
 	switch trimmed := bytes.TrimSpace(words); {
-	case keyword == "XML:com.adobe.xmp", bytes.HasPrefix(trimmed, []byte("<?xpacket")), bytes.Contains(trimmed[:min(len(trimmed), 1000)], []byte("<x:xmpmeta")):
+	case keyword == "XML:com.adobe.xmp", bytes.HasPrefix(trimmed, []byte("<?xpacket")), xmpStarts.Match(trimmed[:min(len(trimmed), 1000)]):
 		i.metadata.add("XMP chunk", at)
 		return i.xmp(words)
 	case raw:
-		i.metadata.add("text chunk", at)
 		return i.rawProfile(p, strings.ToLower(profile), words, at)
 	}
-	i.metadata.add("text chunk", at)
 	i.place("text", keyword[strings.LastIndexByte(keyword, ':')+1:], at)
 	if strings.EqualFold(keyword, "Software") || strings.EqualFold(keyword, "CreatorTool") {
 		i.names(string(words), at)
@@ -329,18 +330,8 @@ func (i *imageFile) pngText(p *imagePart, keyword string, words []byte, at int64
 
 // rawProfile reads a block of metadata as ImageMagick writes it: its name, its length and hexadecimal digits, by lines.
 func (i *imageFile) rawProfile(p *imagePart, name string, words []byte, at int64) error {
-	fields := bytes.Fields(words)
-	if len(fields) > 0 && !isNumber(fields[0]) {
-		fields = fields[1:]
-	}
-	if len(fields) == 0 {
-		i.unread.add("raw profile that cannot be read", at)
-		return nil
-	}
-	size, err := strconv.Atoi(string(fields[0]))
-	digits := bytes.Join(fields[1:], nil)
-	block := make([]byte, hex.DecodedLen(len(digits)))
-	if _, malformed := hex.Decode(block, digits); err != nil || malformed != nil || size != len(block) {
+	block := profileBlock(words)
+	if block == nil {
 		i.unread.add("raw profile that cannot be read", at)
 		return nil
 	}
@@ -365,8 +356,22 @@ func (i *imageFile) rawProfile(p *imagePart, name string, words []byte, at int64
 	return nil
 }
 
-// isNumber tells the length of a raw profile from the name before it.
-func isNumber(text []byte) bool { _, err := strconv.Atoi(string(text)); return err == nil }
+// profileBlock is the content of a raw profile, nil of a malformed one. The name before its length may be missing.
+func profileBlock(words []byte) []byte {
+	fields := bytes.Fields(words)
+	for range min(2, len(fields)) {
+		size, err := strconv.Atoi(string(fields[0]))
+		fields = fields[1:]
+		if err == nil {
+			block, err := hex.DecodeString(string(bytes.Join(fields, nil)))
+			if err != nil || len(block) != size {
+				return nil
+			}
+			return block
+		}
+	}
+	return nil
+}
 
 // webp walks the chunks of a WebP file (RFC 9649, section 2).
 func (i *imageFile) webp(p *imagePart) error {

@@ -242,7 +242,7 @@ type zipFile struct {
 
 // hidden reports whether another program may find other entries than those of the directory.
 func (z *zipFile) hidden() bool {
-	return z.layoutErr != nil || z.layout.outside > 0 || z.layout.overlap || len(z.layout.differing) > 0
+	return z.layoutErr != nil || z.layout.outside > 0 || z.layout.overlap || z.layout.sizes > 0 || len(z.layout.differing) > 0
 }
 
 // partType is the content type of a part, or of all parts of an extension, and the entry that says so.

@@ -20,6 +20,8 @@ type zipLayout struct {
 	overlap   bool     // entries, or an entry and the directory, share bytes
 	differing []int    // entries whose own header has another name than the directory
 	names     []string // the names in their headers
+	others    []string // names in extra fields, which some programs take (Info-ZIP Unicode Path, APPNOTE 4.6.9)
+	sizes     int64    // entries whose own header has another size or method
 }
 
 // zipSpan is a piece of the file that is accounted for.
@@ -41,7 +43,13 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 		return nil, errZipLayout
 	}
 	start, length := int64(le.Uint32(tail[16:])), int64(le.Uint32(tail[12:]))
-	spans := []zipSpan{{end, end + zipEndSize + int64(le.Uint16(tail[20:]))}}
+	comment := tail[zipEndSize:][:le.Uint16(tail[20:])]
+	spans := []zipSpan{{end, end + zipEndSize + int64(len(comment))}}
+	for _, mark := range []string{"PK\x03\x04", "PK\x05\x06"} { // a comment that is read as a part of an archive
+		if at := bytes.Index(comment, []byte(mark)); at >= 0 {
+			z.outside, z.first = int64(len(comment)), end+zipEndSize
+		}
+	}
 	records := end
 	if locator := make([]byte, zip64LocatorSize); readAt(content, end-zip64LocatorSize, locator) == nil && bytes.HasPrefix(locator, []byte("PK\x06\x07")) {
 		record := make([]byte, zip64EndSize)
@@ -82,9 +90,15 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 			return nil, errZipLayout
 		}
 		at += taken
-		span, local, err := entry.local(content, size, base, name)
+		span, local, same, err := entry.local(content, size, base, name)
 		if err != nil {
 			return nil, err
+		}
+		if !same {
+			z.sizes++
+		}
+		if entry.path != nil && !bytes.Equal(entry.path, name) {
+			z.others = append(z.others, string(entry.path))
 		}
 		if local != nil {
 			z.differing, z.names = append(z.differing, i), append(z.names, string(local))
@@ -141,20 +155,21 @@ func notZero(r io.Reader) (n, first int64, err error) {
 
 // zipCentral is what of an entry of the directory tells where the entry is.
 type zipCentral struct {
-	flags                            uint16
+	flags, method                    uint16
+	path                             []byte // the name in an extra field
 	crc                              uint32
 	compressed, uncompressed, offset uint64
 }
 
 // zipEntry reads an entry of the directory; nil where it ends.
 func zipEntry(r *bufio.Reader) (entry *zipCentral, name []byte, taken int64, err error) {
-	head, err := r.Peek(zipDirectorySize)
-	if err != nil || !bytes.HasPrefix(head, []byte("PK\x01\x02")) {
+	head, _ := r.Peek(zipDirectorySize) // shorter where the file ends
+	if len(head) < zipDirectorySize || !bytes.HasPrefix(head, []byte("PK\x01\x02")) {
 		return nil, nil, 0, nil
 	}
 	le := binary.LittleEndian
 	e := &zipCentral{
-		flags: le.Uint16(head[8:]), crc: le.Uint32(head[16:]),
+		flags: le.Uint16(head[8:]), method: le.Uint16(head[10:]), crc: le.Uint32(head[16:]),
 		compressed: uint64(le.Uint32(head[20:])), uncompressed: uint64(le.Uint32(head[24:])), offset: uint64(le.Uint32(head[42:])),
 	}
 	n, m, k := int(le.Uint16(head[28:])), int(le.Uint16(head[30:])), int(le.Uint16(head[32:]))
@@ -163,17 +178,20 @@ func zipEntry(r *bufio.Reader) (entry *zipCentral, name []byte, taken int64, err
 	if _, err := io.ReadFull(r, rest); err != nil {
 		return nil, nil, 0, errZipLayout
 	}
-	e.zip64(rest[n : n+m])
+	e.extra(rest[n : n+m])
 	return e, rest[:n], int64(zipDirectorySize + n + m + k), nil
 }
 
-// zip64 takes the sizes and the offset that do not fit into 32 bits (APPNOTE 4.5.3).
-func (e *zipCentral) zip64(extra []byte) {
+// extra takes the sizes and the offset that do not fit into 32 bits (APPNOTE 4.5.3), and another name.
+func (e *zipCentral) extra(extra []byte) {
 	le := binary.LittleEndian
 	for len(extra) >= 4 {
 		id, size := le.Uint16(extra), int(le.Uint16(extra[2:]))
 		if extra = extra[4:]; size > len(extra) {
 			return
+		}
+		if id == 0x7075 && size > 5 {
+			e.path = extra[5:size]
 		}
 		if id == 1 {
 			field := extra[:size]
@@ -187,34 +205,39 @@ func (e *zipCentral) zip64(extra []byte) {
 	}
 }
 
-// local is where the entry is, from its own header to the end of its data descriptor, and the name in that header where it
-// is another than name.
-func (e *zipCentral) local(content io.ReaderAt, size, base int64, name []byte) (span zipSpan, other []byte, err error) {
+// local is where the entry is, from its own header to the end of its data descriptor, the name in that header if it is
+// another than name, and whether the header agrees in the rest.
+func (e *zipCentral) local(content io.ReaderAt, size, base int64, name []byte) (span zipSpan, other []byte, same bool, err error) {
 	head := make([]byte, zipLocalSize)
 	if e.offset > uint64(size) || e.compressed > uint64(size) {
-		return span, nil, errZipLayout
+		return span, nil, false, errZipLayout
 	}
 	at := base + int64(e.offset)
 	if readAt(content, at, head) != nil || !bytes.HasPrefix(head, []byte("PK\x03\x04")) {
-		return span, nil, errZipLayout
+		return span, nil, false, errZipLayout
 	}
 	le := binary.LittleEndian
 	n, m := int64(le.Uint16(head[26:])), int64(le.Uint16(head[28:]))
 	local := make([]byte, n)
 	if readAt(content, at+zipLocalSize, local) != nil {
-		return span, nil, errZipLayout
+		return span, nil, false, errZipLayout
 	}
 	if !bytes.Equal(local, name) {
 		other = local
 	}
 	to := at + zipLocalSize + n + m + int64(e.compressed)
 	if to > size {
-		return span, nil, errZipLayout
+		return span, nil, false, errZipLayout
 	}
 	if e.flags&8 != 0 {
 		to += e.descriptor(content, size, to)
 	}
-	return zipSpan{at, to}, other, nil
+	agrees := func(local uint32, listed uint64) bool {
+		return local == 1<<32-1 || uint64(local) == listed || local == 0 && e.flags&8 != 0
+	}
+	same = agrees(le.Uint32(head[18:]), e.compressed) && agrees(le.Uint32(head[22:]), e.uncompressed) &&
+		le.Uint16(head[8:]) == e.method && le.Uint16(head[6:])&1 == e.flags&1
+	return zipSpan{at, to}, other, same, nil
 }
 
 // descriptor is the length of the data descriptor at an offset (APPNOTE 4.3.9), which has four forms; 0 for none.
