@@ -95,7 +95,7 @@ func (a Access) Authorize(scope Scope) error {
 		return Refuse(MissingScope, "This %s lacks the scope %s.", a.kind(), scope)
 	}
 	if !a.Role.Allows(scope) {
-		return Refuse(RoleRequired, "The scope %s needs one of the roles %v; the %s's member is %s.", scope, RolesFor(scope), a.kind(), a.Role)
+		return Refuse(RoleRequired, "The scope %s needs the role %s; the %s's member is %s.", scope, OneOf(RolesFor(scope)), a.kind(), a.Role)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (s *State) judgeConsole(c Origin) error {
 		return ErrSessionEnded
 	}
 	if c.Scope != "" && !member.Role.Allows(c.Scope) {
-		return Refuse(RoleRequired, "This needs one of the roles %v; this member is %s.", RolesFor(c.Scope), member.Role)
+		return Refuse(RoleRequired, "This needs the role %s; this member is %s.", OneOf(RolesFor(c.Scope)), member.Role)
 	}
 	return nil
 }
@@ -278,7 +278,7 @@ func (s *State) withinMinute(c Origin, used int, now time.Time) error {
 	}
 	most, err := s.PerMinute(c.Organization)
 	if err == nil && used > most {
-		err = MinuteUsed(most, max(time.Second, time.Unix((c.Minute+1)*60, 0).Sub(now))) // it may have waited until another minute
+		err = MinuteUsed(OrganizationMinute, most, max(time.Second, time.Unix((c.Minute+1)*60, 0).Sub(now))) // it may have waited until another minute
 	}
 	return err
 }

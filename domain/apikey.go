@@ -294,7 +294,7 @@ func (s *State) grantedTo(key KeyID) []CompanyID {
 func checkScopes(role Role, scopes []Scope) error {
 	for _, scope := range scopes {
 		if !role.Allows(scope) {
-			return Refuse(RoleRequired, "The scope %s needs one of the roles %v; the member is %s.", scope, RolesFor(scope), role)
+			return Refuse(RoleRequired, "The scope %s needs the role %s; the member is %s.", scope, OneOf(RolesFor(scope)), role)
 		}
 	}
 	return nil

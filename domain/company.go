@@ -45,10 +45,7 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, InvalidMember("/reference", "RESERVED", "must not be "+TestCompany+", which stands for the test deliveries of webhooks")
 	}
 	if o.Companies >= MaxCompanies {
-		return nil, &Error{
-			Code: CompanyLimit, RetryAfter: 24 * time.Hour,
-			Message: "The organization has 10,000 companies and may have no more; use one of them.",
-		}
+		return nil, Refuse(CompanyLimit, "The organization has 10,000 companies and may have no more; use one of them.")
 	}
 	c.Outcome = Company{ID: c.id.draw(now), Organization: c.Organization, Reference: c.Reference, CreatedAt: now}
 	c.Replayed = false

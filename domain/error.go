@@ -2,6 +2,7 @@ package domain
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"integrityledger/domain/strictjson"
@@ -102,11 +103,30 @@ func InvalidMember(pointer, code, message string) *Error {
 	return Invalid([]FieldError{{Pointer: pointer, Code: code, Message: message}})
 }
 
-// MinuteUsed makes a RATE_LIMITED error of a limit of requests a minute, and of the time until the next minute.
-func MinuteUsed(most int, reset time.Duration) *Error {
+// OneOf lists names in a sentence: a, b or c.
+func OneOf[T ~string](names []T) string {
+	var b strings.Builder
+	for i, name := range names {
+		switch {
+		case i > 0 && i == len(names)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(name))
+	}
+	return b.String()
+}
+
+// OrganizationMinute says of which limit a refusal is, see MinuteUsed.
+const OrganizationMinute = "The organization may send %d requests a minute, which all its keys, tokens and console sessions share"
+
+// MinuteUsed makes a RATE_LIMITED error of a limit of requests a minute, and of the time until the next minute. The
+// limit's name has a place for the number.
+func MinuteUsed(limit string, most int, reset time.Duration) *Error {
 	return &Error{
 		Code: RateLimited, RetryAfter: reset, Limit: &Limit{Name: MinuteLimit, Most: int64(most)},
-		Message: fmt.Sprintf("At most %d requests a minute are answered; wait until the next minute.", most),
+		Message: fmt.Sprintf(limit+"; wait until the next minute.", most),
 	}
 }
 

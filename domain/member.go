@@ -341,7 +341,7 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, InvalidMember("/email", strictjson.CodeFormat, EmailRule)
 	}
 	if !slices.Contains(Roles(), c.Role) {
-		return nil, InvalidMember("/role", "UNKNOWN", fmt.Sprintf("must be one of %v", Roles()))
+		return nil, InvalidMember("/role", "UNKNOWN", "must be "+OneOf(Roles()))
 	}
 	until := now.Add(InvitationLifetime)
 	invited := Member{Organization: c.Organization, CreatedAt: now}

@@ -246,10 +246,7 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 		}
 	}
 	if count >= MaxWebhooks {
-		return nil, &Error{
-			Code: WebhookLimit, RetryAfter: 24 * time.Hour,
-			Message: "The organization has 50 webhook destinations and may have no more; delete one first.",
-		}
+		return nil, Refuse(WebhookLimit, "The organization has 50 webhook destinations and may have no more; delete one first.")
 	}
 	texts := []Text{c.url.draw(now, c.URL)}
 	body := &WebhookCreatedBody{WebhookID: c.id, URL: c.url.Ref(), Types: c.Types.Types(), Secret: c.secret}
@@ -449,10 +446,7 @@ func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	authorized := s.authorized[c.Webhook][c.Company]
 	if c.Enabled && !authorized && s.destinations[c.Company] >= MaxWebhooksPerCompany {
-		return nil, &Error{
-			Code: WebhookLimit, RetryAfter: 24 * time.Hour,
-			Message: "The company has 20 authorized webhook destinations and may have no more; take one back first.",
-		}
+		return nil, Refuse(WebhookLimit, "The company has 20 authorized webhook destinations and may have no more; take one back first.")
 	}
 	c.UpdatedAt, c.idle = now, !c.Enabled && !authorized
 	return []Draft{{Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil

@@ -71,7 +71,7 @@ func (s *server) accepted(c *call, used, most int) {
 	if used >= most {
 		s.callers.full.Add(c.access.Organization, c.start.Unix()/60)
 	}
-	c.limits = append(c.limits, newLimitState(minute, most, used, c.start))
+	c.limits = append(c.limits, newLimitState(minute, domain.OrganizationMinute, most, used, c.start))
 }
 
 // authenticate finds the organization, member and key of the credential, and counts the request.
@@ -270,7 +270,7 @@ func (s *server) authenticateToken(r *http.Request, raw string) error {
 	}
 	access.Scopes = slices.DeleteFunc(slices.Clone(access.Scopes), func(scope domain.Scope) bool { return !slices.Contains(token.Scopes, string(scope)) })
 	c.access = access
-	if err := c.held(newLimitState(minute, access.PerMinute, access.UsedMinute, c.start)); err != nil {
+	if err := c.held(newLimitState(minute, domain.OrganizationMinute, access.PerMinute, access.UsedMinute, c.start)); err != nil {
 		return err
 	}
 	if len(access.Scopes) == 0 {
@@ -287,12 +287,13 @@ func (s *server) oauthSubject(subject string) domain.OAuthSubject {
 // limitState is a caller's UTC minute, or another window, this request included.
 type limitState struct {
 	name       string
+	says       string // which limit it is, and who shares it (domain.MinuteUsed)
 	most, used int
 	reset      time.Duration // until the next one
 }
 
-func newLimitState(name string, most, used int, now time.Time) *limitState {
-	return &limitState{name: name, most: most, used: used, reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now)}
+func newLimitState(name, says string, most, used int, now time.Time) *limitState {
+	return &limitState{name: name, says: says, most: most, used: used, reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now)}
 }
 
 // setLimits writes the headers of draft-ietf-httpapi-ratelimit-headers, an item a limit.
@@ -333,7 +334,7 @@ func (l *limitState) refusal() error {
 	if l.used <= l.most {
 		return nil
 	}
-	return domain.MinuteUsed(l.most, l.reset)
+	return domain.MinuteUsed(l.says, l.most, l.reset)
 }
 
 // Names of limits in the headers of answers. A visit to a page takes several requests and one comparison, and a whole
@@ -355,6 +356,7 @@ const (
 // safe for concurrent use.
 type addressLimit struct {
 	name   string
+	says   string // see limitState
 	most   int
 	window time.Duration // 0: a minute
 
@@ -372,7 +374,7 @@ func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 		l.since = since
 		l.counts, _ = simplelru.NewLRU[netip.Prefix, int](maxAddresses, nil) // fails for a size below 1 only
 	}
-	state := &limitState{name: l.name, most: l.most, reset: l.since.Add(window).Sub(now)}
+	state := &limitState{name: l.name, says: l.says, most: l.most, reset: l.since.Add(window).Sub(now)}
 	if address.Is4() {
 		state.used = l.add(address, address.BitLen(), 1)
 		return state

@@ -123,7 +123,9 @@ func TestOrderOfChecks(t *testing.T) {
 	s.send(http.MethodPost, path, "", large).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	s.send(http.MethodPost, path, scopeless, large).refuses(http.StatusForbidden, domain.MissingScope)
 	limited := s.send(http.MethodPost, path, scopeless, large)
-	limited.refuses(http.StatusTooManyRequests, domain.RateLimited)
+	if said := limited.detail(http.StatusTooManyRequests, domain.RateLimited); !strings.Contains(said, "The organization may send 30 requests a minute, which all its keys") {
+		t.Errorf("the organization's minute: %s", said)
+	}
 	wait, err := strconv.Atoi(limited.header.Get("Retry-After"))
 	check(t, err)
 	next := minute.Add(time.Minute)

@@ -182,7 +182,7 @@ func roleAllows(role domain.Role, scope domain.Scope) error {
 	if scope == anyScope || role.Allows(scope) {
 		return nil
 	}
-	return domain.Refuse(domain.RoleRequired, "This page is for the roles %v; you are %s.", domain.RolesFor(scope), role)
+	return domain.Refuse(domain.RoleRequired, "This page is for the role %s; you are %s.", domain.OneOf(domain.RolesFor(scope)), role)
 }
 
 // begin signs a person in to a membership and returns the cookies: that of the session, and of the browser that is known

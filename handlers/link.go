@@ -37,7 +37,7 @@ func (s *server) startLink(ctx context.Context, c *call, scopes []domain.Scope) 
 		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool { return c.access.Authorize(scope) != nil })
 	}
 	if len(scopes) == 0 {
-		return nil, domain.Refuse(domain.MissingScope, "This key has none of the scopes %v, so there is nothing to consent to.", domain.OAuthScopes())
+		return nil, domain.Refuse(domain.MissingScope, "This key does not have the scope %s, so there is nothing to consent to.", domain.OneOf(domain.OAuthScopes()))
 	}
 	for _, scope := range scopes {
 		if err := c.access.Authorize(scope); err != nil {

@@ -218,7 +218,7 @@ func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message)
 			return err
 		}
 		c.limits = c.limits[:0]
-		if err := c.held(newLimitState(minute, a.PerMinute, used, c.start)); err != nil {
+		if err := c.held(newLimitState(minute, domain.OrganizationMinute, a.PerMinute, used, c.start)); err != nil {
 			return err
 		}
 	}
@@ -261,6 +261,19 @@ func (s *server) ownOrigin(r *http.Request) bool {
 // object is a schema of the published contract.
 func object(file, component string, parameters ...string) json.RawMessage {
 	return must(schemas.Object(file, component, parameters...))
+}
+
+// feedWithEpoch is a page of the feed with the epoch, which REST has in meta.
+func feedWithEpoch() json.RawMessage {
+	var feed map[string]any
+	if err := json.Unmarshal(object(schemas.OpenAPIFile, "Feed"), &feed); err != nil {
+		panic(err) // the contract is compiled in
+	}
+	feed["properties"].(map[string]any)["epoch"] = map[string]any{
+		"type": "integer", "minimum": 0, "description": "Of the feed's history. Store it with nextCursor, and send both.",
+	}
+	feed["required"] = append(feed["required"].([]any), "epoch")
+	return must(json.Marshal(feed))
 }
 
 // certificateOnly is the contract's VerifyRequest without a hash.
@@ -309,13 +322,14 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
 			output: object(contract, "RecordView"), read: s.readLookup},
 		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
-			input: object(contract, "", "companyReference", "sequence", "limit"), output: object(contract, "Feed"),
+			input: object(contract, "", "companyReference", "sequence", "epoch", "limit"), output: feedWithEpoch(),
 			read: func(o *strictjson.Object) toolCall {
 				company := domain.ReadReference(o, "companyReference")
 				after, limit := integer(o, "after", 0, strictjson.MaxInteger, 0), integer(o, "limit", 1, maxFeedLimit, feedLimit)
+				epoch := integer(o, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch)
 				return func(ctx context.Context, c *call) (any, error) {
-					page, _, err := s.changesAfter(ctx, c.access, company, query.AnyEpoch, after, int(limit))
-					return page, err
+					page, known, err := s.changesAfter(ctx, c.access, company, epoch, after, int(limit))
+					return wire.FeedWithEpoch{Feed: page, Epoch: known}, err
 				}
 			}},
 		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads, limits: true,

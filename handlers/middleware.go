@@ -241,7 +241,7 @@ func (s *server) admit(r *http.Request, p policy) error {
 		if err != nil {
 			return err
 		}
-		if err := c.held(newLimitState(p.keyLimit, keyPerMinute, used, c.start)); err != nil {
+		if err := c.held(newLimitState(p.keyLimit, "This key may send %d of these requests a minute, a limit of its own beside the organization's", keyPerMinute, used, c.start)); err != nil {
 			return err
 		}
 	}

@@ -234,6 +234,10 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 		Language: language(r), Code: resp.code, Path: r.URL.EscapedPath(),
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
 	}
+	if f.NotFound && f.Language == evidence.Spanish && !chosen(r) { // what is not there has no language of its own
+		f.Language = readersLanguage(r, f.Language)
+		resp.header.Set("Vary", "Accept-Language")
+	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
 		if path := strings.TrimPrefix(f.Path, "/en"); strings.HasPrefix(path, kind.Path("")) {
 			f.Kind, f.Translation = kind, web.Path(web.Other(f.Language), path)
@@ -323,29 +327,41 @@ func (s *server) withoutSlash(r *http.Request) (any, error) {
 // inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser prefers
 // that. A person who has chosen Spanish there stays.
 func inReadersLanguage(r *http.Request) (resp response, elsewhere bool) {
-	if r.Method == http.MethodPost || language(r) == evidence.English || slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen) {
+	if r.Method == http.MethodPost || language(r) == evidence.English || chosen(r) {
 		return resp, false
 	}
 	elsewhere = readersLanguage(r, evidence.Spanish) == evidence.English
 	return response{status: http.StatusFound, empty: true, header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}}}, elsewhere
 }
 
+// chosen is true of a reader who has chosen Spanish.
+func chosen(r *http.Request) bool {
+	return slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen)
+}
+
 // maxLanguages bounds, in bytes, the Accept-Language that is judged; a longer one prefers nothing.
 const maxLanguages = 500
 
-// readersLanguage is the one that the browser prefers, or the other where it names neither, as * does.
+// readersLanguage is the one that the browser prefers, and English for a reader of other languages only. A browser that
+// names no language, as * does not, gets the other.
 func readersLanguage(r *http.Request, other evidence.Language) evidence.Language {
 	preferred := strings.Join(r.Header.Values("Accept-Language"), ",")
 	if len(preferred) > maxLanguages {
 		return other
 	}
 	wanted, _, _ := xlanguage.ParseAcceptLanguage(preferred)
-	_, i, sure := ownLanguages.Match(wanted...)
-	if sure == xlanguage.No {
+	wanted = slices.DeleteFunc(wanted, func(tag xlanguage.Tag) bool { return tag == anyLanguage })
+	switch _, i, sure := ownLanguages.Match(wanted...); {
+	case len(wanted) == 0:
 		return other
+	case sure == xlanguage.No:
+		return evidence.English
+	default:
+		return []evidence.Language{evidence.Spanish, evidence.English}[i]
 	}
-	return []evidence.Language{evidence.Spanish, evidence.English}[i]
 }
+
+var anyLanguage = xlanguage.MustParse("mul") // what * is read as
 
 var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
 

@@ -248,7 +248,19 @@ func TestFailuresAsPages(t *testing.T) {
 			}
 		}
 	}
-	s.page("/limits")
+	for languages, want := range map[string]string{"": "es", "es-MX": "es", "en": "en", "fr": "en", "*": "es"} {
+		s.freshMinute()
+		for _, path := range []string{"/none", "/developers/reference/none"} {
+			a := s.send(http.MethodGet, path, "", nil, "Accept", "text/html", "Accept-Language", languages)
+			if a.status != http.StatusNotFound || !contains(a.body, `<html lang="`+want+`"`) || a.header.Get("Vary") != "Accept-Language" {
+				t.Errorf("%s for %q: %d %v", path, languages, a.status, a.header)
+			}
+		}
+	}
+	s.freshMinute()
+	for range 3 {
+		s.page("/limits")
+	}
 	for path, parts := range map[string][]string{
 		"/integrity/x": {"Ahora mismo no se puede comprobar", "demasiadas comprobaciones", "no es una discrepancia", `href="/integrity/x?lang=es"`},
 		"/en":          {"Temporarily unable to check", "Too many checks"},

@@ -76,7 +76,7 @@ func (s *server) integrityEndpoints() []endpoint {
 		{get, integrity + "/webhooks/{webhookId}/deliveries", s.listDeliveries, policy{scope: domain.IntegrityAdmin}},
 		{post, integrity + "/webhooks/deliveries/{deliveryId}/redeliver", s.redeliver, policy{scope: domain.IntegrityAdmin, body: bodyOptional, queues: true}},
 
-		{post, integrity + "/mcp", s.speak(s.integrityMCP()), policy{body: bodyMessage, takesAway: true}},
+		{post, integrity + "/mcp", s.speak(s.integrityMCP()), policy{body: bodyMessage, takesAway: true, noQuery: true}},
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *server) accountEndpoints() []endpoint {
 	return []endpoint{
 		{get, "/api/v1/usage", s.accountUsage, policy{scope: anyScope, keyLimit: "usage", noQuery: true}},
 		{get, "/api/v1/me", s.me, policy{scope: anyScope, monthly: true, noQuery: true}},
-		{post, ordinaryMCPRoute, s.speak(s.ordinaryMCP()), policy{caller: withKeyOrToken, body: bodyMessage}},
+		{post, ordinaryMCPRoute, s.speak(s.ordinaryMCP()), policy{caller: withKeyOrToken, body: bodyMessage, noQuery: true}},
 	}
 }
 

@@ -157,9 +157,10 @@ func New(c Config) http.Handler {
 		Config: c,
 		codes:  map[domain.Code]web.Code{},
 		addresses: map[string]*addressLimit{
-			minute: {name: minute, most: c.PublicPerMinute}, pages: {name: pages, most: c.PublicPagesPerMinute},
+			minute: {name: minute, most: c.PublicPerMinute, says: "One network address may send %d comparisons and sign-ins a minute, which everybody behind it shares"},
+			pages:  {name: pages, most: c.PublicPagesPerMinute, says: "One network address may send %d requests for pages and downloads a minute, which everybody behind it shares"},
 		},
-		refused:   &addressLimit{name: minute, most: refusedPerMinute},
+		refused:   &addressLimit{name: minute, most: refusedPerMinute, says: "One network address may send %d requests without a valid key a minute, which everybody behind it shares"},
 		founded:   &addressLimit{most: organizationsPerDay, window: 24 * time.Hour},
 		waiters:   newWaiters(),
 		bodies:    newBodies(c.Closing),
@@ -257,7 +258,7 @@ func (s *server) countCommands(ctx context.Context, c *call, n int) error {
 	if err != nil {
 		return err
 	}
-	return c.held(newLimitState(minute, c.access.PerMinute, used, c.start))
+	return c.held(newLimitState(minute, domain.OrganizationMinute, c.access.PerMinute, used, c.start))
 }
 
 // done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.

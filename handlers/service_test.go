@@ -331,7 +331,7 @@ func (a answer) refuses(status int, code domain.Code) map[string]any {
 	if e["retryable"] != retryable || e["status"] != float64(status) || a.header.Get("Cache-Control") != "no-store" {
 		a.t.Errorf("retryable, status or Cache-Control of %s: %s, %s", code, a.body, a.header)
 	}
-	if (a.header.Get("Retry-After") != "") != waits {
+	if (a.header.Get("Retry-After") != "") != retryable {
 		a.t.Errorf("Retry-After of %s: %q", code, a.header.Get("Retry-After"))
 	}
 	if want := baseURL + "/errors/" + strings.ReplaceAll(strings.ToLower(string(code)), "_", "-"); e["type"] != want {

@@ -134,9 +134,6 @@ func TestWebhookRefusals(t *testing.T) {
 	}
 	a := s.post(hooks, body{"url": "https://receiver.example/"})
 	a.refuses(http.StatusTooManyRequests, domain.WebhookLimit)
-	if a.header.Get("Retry-After") != "86400" {
-		t.Errorf("Retry-After %s", a.header.Get("Retry-After"))
-	}
 	s.Audit(t)
 }
 

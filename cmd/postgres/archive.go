@@ -99,7 +99,7 @@ func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, root string, cf
 	}
 	if newest != "" && (!here || filepath.Base(current) != newest) && !cfg.Replaces {
 		return "", fmt.Errorf("%s is where another data directory of this ledger was backed up last: where this one was restored to try it, name a directory of its own; "+
-			"where the other is stopped for ever, say so (--replaces)", root)
+			"where the other is stopped for good, say so (--replaces)", root)
 	}
 	if here {
 		return current, nil

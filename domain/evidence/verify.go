@@ -355,7 +355,7 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 	case Revoked:
 		f.fail("observation", "the record had been revoked by "+p.ObservedAt)
 	case Superseded:
-		f.note("The version is historical: a later one had replaced it at " + p.ObservedAt + ".")
+		f.note("The version is historical: a version with a higher number was registered by " + p.ObservedAt + ".")
 	default:
 		f.note("The version was current at " + p.ObservedAt + "; that is not its present state.")
 	}
@@ -455,7 +455,7 @@ func (f *Findings) verifyAsOf(e Envelope, trust *TrustedKeys, now time.Time) {
 	case Revoked:
 		f.fail("status as of", "the record had been revoked by "+when)
 	case Superseded:
-		f.note("History: by " + when + " a later version had replaced this one.")
+		f.note("History: by " + when + " a version with a higher number was registered.")
 	default:
 		f.note("History: the version was current as of " + when + "; this says nothing about any later time.")
 	}

@@ -138,7 +138,7 @@ func (f frame) Translations() []Point {
 	}
 	list := []Point{{f.T["Lang"].(string), f.Self}, {f.T["OtherLang"].(string), f.Alternate}}
 	slices.SortFunc(list, func(a, b Point) int { return -strings.Compare(a.Name, b.Name) })
-	return append(list, Point{"x-default", list[0].Text})
+	return append(list, Point{"x-default", list[1].Text})
 }
 
 // Path is the address of a page in a language: Spanish has no prefix.

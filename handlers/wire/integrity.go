@@ -6,7 +6,7 @@ import (
 )
 
 // VersionReference names a version: the body of a reservation, and what a look-up asks for. With the organization of
-// the key it is the version's identity for ever.
+// the key it is the version's identity, and never changes.
 type VersionReference struct {
 	CompanyReference  string `json:"companyReference"`
 	Source            string `json:"source"`
@@ -143,6 +143,12 @@ type Feed[E any] struct {
 	Events     []E   `json:"events"`
 	NextCursor int64 `json:"nextCursor"`
 	HasMore    bool  `json:"hasMore"`
+}
+
+// FeedWithEpoch is a page of the feed for a caller that gets no meta.
+type FeedWithEpoch struct {
+	Feed[FeedEvent]
+	Epoch int64 `json:"epoch"`
 }
 
 // UsageEntries is a page of what a month's allowance was charged with. Figures and entries are those of the

@@ -77,12 +77,13 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, ep
 	page.Epoch = granted.Epoch
 	if epoch != AnyEpoch && epoch != granted.Epoch {
 		return page, domain.Refuse(domain.CursorAhead,
-			"The cursor is of epoch %d, the ledger's is %d: the database was restored, or the feed mended, since. "+
+			"The cursor is of epoch %d, the ledger's is %d: unless it was mistyped, the database was restored, or the feed mended, since. "+
 				"Read the feed again from a cursor you trust, or from 0.", epoch, granted.Epoch)
 	}
 	if after > granted.Head {
 		return page, domain.Refuse(domain.CursorAhead,
-			"The cursor lies beyond the last event of this organization: the database was restored to an earlier state. Read the feed again from a cursor you trust, or from 0.")
+			"The cursor %d lies beyond the last event of this organization, whose sequence is %d. Either it is not one that the feed gave out, "+
+				"or the database was restored to an earlier state since. Read the feed again from a cursor you trust, or from 0.", after, granted.Head)
 	}
 	if after == granted.Head {
 		return page, nil

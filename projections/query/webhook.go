@@ -330,7 +330,7 @@ func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action strin
 	if err == nil && used > webhookActionsPerMinute {
 		return &domain.Error{
 			Code: domain.RateLimited, RetryAfter: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
-			Message: fmt.Sprintf("At most %d of these a minute are taken for an organization; wait until the next minute.", webhookActionsPerMinute),
+			Message: fmt.Sprintf("An organization may send %d of these a minute, which all its keys and console sessions share; wait until the next minute.", webhookActionsPerMinute),
 		}
 	}
 	return err

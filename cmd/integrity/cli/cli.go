@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"integrityledger/domain"
@@ -93,13 +95,28 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// Arguments says what a command line must look like.
+// Arguments says what a command line must look like, and which flags it lacks besides.
 func Arguments(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		if len(args) < least || len(args) > most {
-			return fmt.Errorf("the command must read %q; see %s --help", c.UseLine(), c.CommandPath())
+		if len(args) >= least && len(args) <= most {
+			return nil // cobra names the flags that are missing
 		}
-		return nil
+		var required, missing []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !slices.Contains(f.Annotations[cobra.BashCompOneRequiredFlag], "true") {
+				return
+			}
+			required = append(required, "--"+f.Name+" "+strings.ToUpper(f.Name))
+			if !f.Changed {
+				missing = append(missing, "--"+f.Name)
+			}
+		})
+		line := strings.Replace(c.UseLine(), " [flags]", strings.Join(append([]string{""}, required...), " ")+" [flags]", 1)
+		lacks := ""
+		if len(missing) > 0 {
+			lacks = "; missing: " + strings.Join(missing, ", ")
+		}
+		return fmt.Errorf("the command must read %q%s; see %s --help", line, lacks, c.CommandPath())
 	}
 }
 
@@ -192,7 +209,7 @@ func Visible(s string) string {
 // harmless is a message of several lines in which a terminal obeys nothing: files and answers of others are quoted in it.
 func harmless(message string) string {
 	var b strings.Builder
-	for _, r := range message {
+	for _, r := range strings.ReplaceAll(message, "\n\t", "\n  ") { // cobra's proposals
 		if r != '\n' && !unicode.IsPrint(r) {
 			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
 			continue

@@ -63,3 +63,24 @@ func TestManual(t *testing.T) {
 	}()
 	m.Command("nothing")
 }
+
+// A command line without its arguments names the flags that it lacks too, and a proposal stands on a line of its own.
+func TestWhatACommandLineLacks(t *testing.T) {
+	for line, want := range map[string]string{
+		"make --size 1": `the command must read "root make NAME --plan PLAN --size SIZE [flags]"; missing: --plan; see root make --help`,
+		"make x":        `required flag(s) "plan", "size" not set`,
+		"mak":           "Did you mean this?\n  make\n",
+	} {
+		command := &cobra.Command{Use: "make NAME", Args: cli.Arguments(1, 1), RunE: func(*cobra.Command, []string) error { return nil }}
+		command.Flags().String("plan", "", "")
+		command.Flags().String("size", "", "")
+		cli.Require(command, "plan", "size")
+		var errs strings.Builder
+		root := &cobra.Command{Use: "root", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(command)
+		a := &cli.App{Errs: &errs}
+		if a.Run(t.Context(), root, strings.Fields(line)); !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: %s", line, errs.String())
+		}
+	}
+}

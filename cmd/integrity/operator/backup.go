@@ -45,7 +45,7 @@ func (a *app) backupCommand() *cobra.Command {
 	v.Flags().IntVar(&to.Keep, "keep", 0, "remove all but this many backups, and the WAL that none of them needs; 0 removes nothing")
 	withKeys := v.Flags().Bool("with-keys", false, "include the signing key and the key of webhook secrets, where they are files")
 	v.Flags().BoolVar(&to.Move, "move", false, "archive below DIR from now on, where another directory was used")
-	v.Flags().BoolVar(&to.Replaces, "replaces", false, "the data directory that was backed up to DIR last is stopped for ever, and this one has taken its place: --keep removes its backups too")
+	v.Flags().BoolVar(&to.Replaces, "replaces", false, "the data directory that was backed up to DIR last is stopped for good, and this one has taken its place: --keep removes its backups too")
 	v.must("--keep must be a number of at least 0", func() bool { return to.Keep >= 0 })
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
 		if cfg.DatabaseURL != "" {

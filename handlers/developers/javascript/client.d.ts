@@ -22,7 +22,7 @@ export interface FieldError {
   message: string;
 }
 
-/** What identifies a version, for ever. */
+/** What identifies a version; it never changes. */
 export interface ReservationRequest {
   companyReference: string;
   source: string;
@@ -644,7 +644,7 @@ export class Client {
 
   /** One page of the change feed; `wait` (0 to 25 seconds) holds an empty one open. Give back the `epoch` of the page that `after` came from. */
   changesPage(of: { companyReference: string; after?: number; epoch?: number; limit?: number; wait?: number }, options?: CallOptions): Promise<ChangesPage>;
-  /** Page after page, to the end of the feed, or for ever with `follow`. Store each page, its nextCursor and its epoch together before you take the next. */
+  /** Page after page, to the end of the feed, or without an end with `follow`. Store each page, its nextCursor and its epoch together before you take the next. */
   changes(of: { companyReference: string; after?: number; epoch?: number; limit?: number; follow?: boolean }, options?: CallOptions): AsyncGenerator<ChangesPage, void, void>;
   usage(options?: CallOptions): Promise<IntegrityUsage>;
   /** One page of what a month ("2026-11"; absent: this one) was charged with. */

@@ -562,7 +562,7 @@ function isPage(data, after) {
     return false;
   }
   if (typeof after === "number") {
-    // The feed: a cursor that stands would hand out the same events for ever.
+    // The feed: a cursor that stands would hand out the same events without end.
     return list === data.events && Number.isSafeInteger(nextCursor) && (hasMore || list.length > 0 ? nextCursor > after : nextCursor >= after);
   }
   return !hasMore || (typeof nextCursor === "string" && nextCursor !== "" && nextCursor !== after);

@@ -415,7 +415,7 @@ class IntegrityClient:
         return {**page, "epoch": meta["epoch"]}
 
     async def changes(self, company_reference: str, after: int = 0, *, epoch: int | None = None, limit: int | None = None, follow: bool = False) -> AsyncGenerator[dict[str, Any], None]:
-        """The pages of changes_page, to the end, or with follow for ever, waiting for changes.
+        """The pages of changes_page, to the end, or with follow without one, waiting for changes.
 
         Store the events of a page, its nextCursor and its epoch in one transaction before you
         take the next, and deduplicate by id. After an error go on from the cursor and the
@@ -850,7 +850,7 @@ def _is_page(data: Mapping[str, Any], after: int | str | None) -> bool:
     lists = [value for value in data.values() if isinstance(value, list) and all(isinstance(item, dict) for item in value)]
     if not isinstance(more, bool) or not lists:
         return False
-    if isinstance(after, int):  # the feed: a cursor that stands would hand out the same events for ever
+    if isinstance(after, int):  # the feed: a cursor that stands would hand out the same events without end
         events = data.get("events")
         if not isinstance(events, list) or not all(isinstance(event, dict) for event in events) or not isinstance(cursor, int):
             return False

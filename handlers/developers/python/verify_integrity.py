@@ -1680,7 +1680,7 @@ def _judge_history(f: Findings) -> None:
     if f.as_of_status == "revoked":
         f.reasons.append(f"status as of: the record had been revoked by {when}")
     elif f.as_of_status == "superseded":
-        f.notes.append(f"History: by {when} a later version had replaced this one.")
+        f.notes.append(f"History: by {when} a version with a higher number was registered.")
     elif f.as_of_status == "current":
         f.notes.append(f"History: the version was current as of {when}; this says nothing about any later time.")
 
@@ -1689,7 +1689,7 @@ def _judge_status(f: Findings) -> None:
     if f.observed_status == "revoked":
         f.reasons.append(f"observation: the record had been revoked by {f.observed_at}")
     elif f.observed_status == "superseded":
-        f.notes.append(f"The version is historical: a later one had replaced it at {f.observed_at}.")
+        f.notes.append(f"The version is historical: a version with a higher number was registered by {f.observed_at}.")
     elif f.observed_status == "current":
         f.notes.append(f"The version was current at {f.observed_at}; that is not its present state.")
 
@@ -1746,7 +1746,7 @@ _LIMITS: Final[Mapping[str, Sequence[str]]] = {
         "Where evidence carries a token of an independent timestamp authority, the token shows, by that authority's word, that the record existed before the token's time; it does not show when it was registered, and says nothing of the document's truth.",
         "Companies are internal integration partitions, not verified legal entities.",
         "No availability is guaranteed (no SLA).",
-        "Records, references and states are kept while the service operates, not for ever.",
+        "Records, references and states are kept while the service operates, not perpetually.",
         "A link for checking is not an authorization to download a document.",
         "The receipt shows the hash, the size, the media type and the times to whoever has the link.",
         "This service shares its developer and operator with an origin system that uses it. It is an external verification service, not an independent audit.",
@@ -1784,7 +1784,7 @@ _CERTIFICATE_LIMITS: Final[Mapping[str, Sequence[str]]] = {
         "A mismatch may be another legitimate version, or a change of metadata only. It does not say who changed the file or what the change means.",
         "A certificate can be replaced by that of a later version, or revoked. Only an online check shows whether it is still valid; reasons are not published.",
         "No availability is guaranteed (no SLA).",
-        "Certificates and their states are kept while the service operates, not for ever.",
+        "Certificates and their states are kept while the service operates, not perpetually.",
         "A link for checking is not an authorization to download a document.",
         _LIMITS["en"][-1],
     ),
