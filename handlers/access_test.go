@@ -123,7 +123,7 @@ func TestOrderOfChecks(t *testing.T) {
 	s.send(http.MethodPost, path, "", large).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	s.send(http.MethodPost, path, scopeless, large).refuses(http.StatusForbidden, domain.MissingScope)
 	limited := s.send(http.MethodPost, path, scopeless, large)
-	if said := limited.detail(http.StatusTooManyRequests, domain.RateLimited); !strings.Contains(said, "The organization may send 30 requests a minute, which all its keys") {
+	if said := limited.detail(http.StatusTooManyRequests, domain.RateLimited); !strings.Contains(said, "requests a minute, which all its keys, tokens and console sessions share") {
 		t.Errorf("the organization's minute: %s", said)
 	}
 	wait, err := strconv.Atoi(limited.header.Get("Retry-After"))
