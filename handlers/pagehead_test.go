@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"html"
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -24,8 +25,10 @@ func (s *service) reads(path, languages string) answer {
 	}
 	response, err := s.http.Client().Transport.RoundTrip(r)
 	check(s.t, err)
+	text, err := io.ReadAll(response.Body)
+	check(s.t, err)
 	response.Body.Close()
-	return answer{t: s.t, status: response.StatusCode, header: response.Header}
+	return answer{t: s.t, status: response.StatusCode, header: response.Header, body: text}
 }
 
 // A link for checking opens in the language that the reader's browser prefers; one who has chosen Spanish stays there, and
