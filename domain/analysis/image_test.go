@@ -125,15 +125,15 @@ func tiffWith(tag uint16, content string) []byte {
 	return append(file, content...)
 }
 
-// tiffSub is a TIFF file whose place stands in a directory that a second directory names.
-func tiffSub() []byte {
+// tiffSub is a TIFF file with an entry of number 1 in a directory of the tag's kind, which a second directory names.
+func tiffSub(tag uint16) []byte {
 	le := binary.LittleEndian
 	entry := func(file []byte, tag, kind uint16, count, value uint32) []byte {
 		return le.AppendUint32(le.AppendUint32(le.AppendUint16(le.AppendUint16(file, tag), kind), count), value)
 	}
 	file := le.AppendUint32([]byte("II\x2a\x00"), 8)
 	file = le.AppendUint32(entry(le.AppendUint16(file, 1), tagSubIFDs, 4, 1, 26), 0)
-	file = le.AppendUint32(entry(le.AppendUint16(file, 1), tagGPS, 4, 1, 44), 0)
+	file = le.AppendUint32(entry(le.AppendUint16(file, 1), tag, 4, 1, 44), 0)
 	return le.AppendUint32(entry(le.AppendUint16(file, 1), 1, 2, 2, 'N'), 0)
 }
 
@@ -208,7 +208,8 @@ func images(t testing.TB) []sample {
 		{"other.gif", "image/gif", gifWith(t, "\x21\xff\x0bOTHER KIND1\x01x\x00")},
 		{"xmp.tif", "image/tiff", tiffWith(tagXMP, place)},
 		{"photoshop.tif", "image/tiff", tiffWith(tagPhotoshop, resource(0x0422, exif))},
-		{"sub.tif", "image/tiff", tiffSub()},
+		{"sub.tif", "image/tiff", tiffSub(tagGPS)},
+		{"interoperability.tif", "image/tiff", tiffSub(tagInteroperability)}, // whose entries have the numbers of a place's
 		{"loop.tif", "image/tiff", append([]byte("II\x2a\x00\x08\x00\x00\x00\x00\x00\x08\x00\x00\x00"), make([]byte, 8)...)},
 		{"big.tif", "image/tiff", append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x31\x01\x02\x00\x08\x00\x00\x00\x00\x00\x00\x00GIMP 3.0"), make([]byte, 8)...)},
 		{"exif.heic", "image/heic", heicWith("Exif", "", "\x00\x00\x00\x06Exif\x00\x00"+string(exif))},
