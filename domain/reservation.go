@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -78,9 +79,10 @@ func (c *Reserve) Need(n *Needs) {
 	n.Pending = append(n.Pending, c.Organization)
 }
 
-// Decide implements Command. Both limits are counted under the shard's lock, so they are exact; renewing an active
-// reservation needs neither, renewing an expired one counts as active again. A registered version is left as it is, and so
-// is every version of a closed company: what was reserved there is answered as it stands, and is not renewed.
+// Decide implements Command. Both limits are counted under the shard's lock, so they are exact, and they refuse new
+// versions only. A known version always answers with its public id, for its file may hold the link already. It is renewed
+// unless it is registered, its company is closed, or it is not pending and the pending ones are as many as there may be:
+// then it is answered as it stands.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v)
@@ -94,29 +96,17 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 		known = s.Version(document.ID, v.Version)
 	}
 	c.Outcome, c.Replayed = Reservation{PublicID: b.PublicID, ExpiresAt: b.ExpiresAt, Status: ReservationPending}, false
-	active := false
 	if known != nil {
 		is := known.Reservation(now)
-		active = is.Status == ReservationPending
 		b.PublicID, b.Renewed = known.PublicID, true
 		c.Outcome.PublicID, c.Replayed = known.PublicID, known.PublicID != c.PublicID
-		if is.Status == ReservationFinalized || is.ExpiresAt.Equal(b.ExpiresAt) || company.ClosedAt != nil {
+		if is.Status == ReservationFinalized || is.ExpiresAt.Equal(b.ExpiresAt) || company.ClosedAt != nil ||
+			is.Status != ReservationPending && s.checkPending(c.Organization, now) != nil {
 			c.Outcome = is
 			return nil, nil
 		}
-	}
-	if known == nil {
-		if err := company.takesVersions(); err != nil {
-			return nil, err
-		}
-		if err := o.checkUnfinalized(); err != nil {
-			return nil, err
-		}
-	}
-	if !active {
-		if err := s.checkPending(c.Organization, now); err != nil {
-			return nil, err
-		}
+	} else if err := cmp.Or(company.takesVersions(), o.checkUnfinalized(), s.checkPending(c.Organization, now)); err != nil {
+		return nil, err
 	}
 	return []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
 }

@@ -22,6 +22,7 @@ func TestClosedCompany(t *testing.T) {
 	s.hold()
 	id := s.registered("a", 1, "one")
 	reserved, late := s.reserved("r", 1), s.reserved("late", 1)
+	batched, told := s.reserved("batched", 1), s.reserved("told", 1)
 	pending := s.post(integrity+"/reservations", version("r", 1)).is(http.StatusOK)
 	webhook, _ := s.webhook("https://receiver.example/")
 	s.authorized(webhook, true).is(http.StatusOK)
@@ -67,6 +68,10 @@ func TestClosedCompany(t *testing.T) {
 	equal(t, "a reserved version keeps its link", s.registered("r", 1, "r"), reserved)
 	named := s.post(records, declaration("late", 1, "late").with(body{"reservationId": late})).is(http.StatusCreated)
 	equal(t, "a reserved version, by its id", named["publicId"], late)
+	item := s.post(records+"/batch", body{"declarations": []any{declaration("batched", 1, "b")}}).is(http.StatusOK)["results"].([]any)[0].(map[string]any)
+	equal(t, "a reserved version, in a batch", []any{item["status"], item["data"].(map[string]any)["publicId"]}, []any{201, batched})
+	result, failed := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("told", 1, "t"))
+	equal(t, "a reserved version, over MCP", []any{failed, result["publicId"]}, []any{false, told})
 	// The rest goes on.
 	equal(t, "status", s.get(records + "/" + id).is(http.StatusOK)["status"], "current")
 	if a := s.get(records + "/" + id + "/evidence"); a.status != http.StatusOK {
@@ -75,8 +80,8 @@ func TestClosedCompany(t *testing.T) {
 	s.get(integrity + "/lookup?companyReference=company-1&source=billing&documentReference=a&version=1").is(http.StatusOK)
 	equal(t, "comparison", s.compared(id, "one")["result"], "MATCH_CURRENT")
 	s.post(records+"/"+id+"/revoke", nil).is(http.StatusOK)
-	equal(t, "the feed", len(s.get(feed).is(http.StatusOK)["events"].([]any)), 4)
-	if n := s.number("SELECT count(*) FROM webhook_deliveries WHERE shard = $1 AND organization_id = $2"); n != 3 {
+	equal(t, "the feed", len(s.get(feed).is(http.StatusOK)["events"].([]any)), 6)
+	if n := s.number("SELECT count(*) FROM webhook_deliveries WHERE shard = $1 AND organization_id = $2"); n != 5 {
 		t.Errorf("%d deliveries of the registrations and the revocation", n)
 	}
 	s.authorized(webhook, false).is(http.StatusOK)

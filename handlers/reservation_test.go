@@ -206,13 +206,19 @@ func TestReservationLimitsUnderConcurrency(t *testing.T) {
 	if left := domain.ReservationLife - s.Now().Sub(start); wait < left-time.Second || wait > left+time.Minute {
 		t.Errorf("Retry-After %s, the first expires in %s", wait, left)
 	}
-	limit := int32(domain.MaxPendingReservations + 20)
+	// A known version answers with its link all the same, and is not renewed.
+	known := s.post(integrity+"/reservations", version("a-0", 1)).is(http.StatusOK)["publicId"].(string)
+	s.send(http.MethodDelete, integrity+"/reservations/"+known, s.org.Secret, nil).is(http.StatusOK)
+	s.reserved("one-more", 1)
+	again := s.post(integrity+"/reservations", version("a-0", 1)).is(http.StatusOK)
+	equal(t, "released, while 1,000 are pending", []any{again["publicId"], again["status"], again["replayed"]}, []any{known, "released", true})
+	limit := int32(domain.MaxPendingReservations + 21)
 	must(s, &domain.ChangeLimits{Origin: s.org.Operator(), Unfinalized: &limit})
 	s.skew.Add(int64(domain.ReservationLife + time.Minute))
 	if given := reserve(100, "b", domain.UnfinalizedIdentityLimit); given != 20 {
 		t.Errorf("%d more versions were reserved, want 20", given)
 	}
-	full = s.post(integrity+"/reservations", version("one-more", 1))
+	full = s.post(integrity+"/reservations", version("yet-one-more", 1))
 	full.refuses(http.StatusTooManyRequests, domain.UnfinalizedIdentityLimit)
 	s.Audit(t)
 }
