@@ -276,7 +276,7 @@ func TestTakingAwayPassesTheMinute(t *testing.T) {
 	link := s.post(links, nil).is(http.StatusCreated)["id"].(string)
 	_, certificate := s.certificate("t", "text")
 	access, hooks := integrity+"/companies/"+company+"/access", integrity+"/companies/"+company+"/webhooks"
-	for s.get(integrity+"/usage").status != http.StatusTooManyRequests { //nolint:revive // until the minute is used up
+	for s.get(integrity+"/usage").status != http.StatusTooManyRequests { // until the minute is used up
 	}
 
 	const keys, members = "/api/v1/organization/keys/", "/api/v1/organization/members/"
