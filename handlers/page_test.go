@@ -76,7 +76,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 		"": {
 			{"current", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo", []string{"Ningún archivo comparado"}},
 			{"current", "current", "MATCH_CURRENT", "Su archivo coincide con la versión vigente", "ni que existiera en un momento acreditado", []string{"Es exactamente el archivo registrado", "Válida: este servicio firmó", "Vigente"}},
-			{"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide con una versión anterior", "Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Histórica"}},
+			{"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide con una versión histórica", "Qué cambia en la versión superior", []string{"Es exactamente", "Válida", "Histórica"}},
 			{"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado", []string{"No es el archivo registrado", "Válida", "Vigente", "otra versión legítima"}},
 			{"historical", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado", []string{"Histórica"}},
 			{"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro fue revocado", "los motivos no se publican", []string{"Es exactamente", "Válida", "Revocada por la organización"}},
@@ -87,7 +87,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 		"/en": {
 			{"current", "", "FILE_NOT_COMPARED", "No file has been compared", "Anything about your file", []string{"No file compared"}},
 			{"current", "current", "MATCH_CURRENT", "Your file matches the current version", "that it existed at a trusted time", []string{"Exactly the registered file", "Valid: this service signed", "Current"}},
-			{"historical", "historical", "MATCH_HISTORICAL", "Your file matches an earlier version", "What is different in the later version", []string{"Exactly the registered file", "Valid", "Historical"}},
+			{"historical", "historical", "MATCH_HISTORICAL", "Your file matches a historical version", "What is different in the higher version", []string{"Exactly the registered file", "Valid", "Historical"}},
 			{"current", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Not the registered file", "Valid", "Current", "another legitimate version"}},
 			{"revoked", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Revoked"}},
 			{"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but the record was revoked", "reasons are not published", []string{"Exactly the registered file", "Valid", "Revoked by the organization"}},
@@ -256,6 +256,29 @@ func TestPageIgnoresTheQuery(t *testing.T) {
 	plain, query := w.page("/en/integrity/"+id), w.page("/en/integrity/"+id+"?sha256="+hash("one"))
 	if string(plain.body) != string(query.body) {
 		t.Error("the query changes the page")
+	}
+}
+
+// A lower version that arrives late never was current: no text says that it was replaced since.
+func TestLateLowerVersion(t *testing.T) {
+	s := open(t, options{})
+	s.registered("late", 2, "two")
+	id := s.registered("late", 1, "one")
+	for prefix, never := range map[string][]string{"": {"ya no es", "Después se", "sustitu"}, "/en": {" since", "no longer", "replaced"}} {
+		for _, form := range []string{"", "sha256=" + hash("one")} {
+			method := http.MethodPost
+			if form == "" {
+				method = http.MethodGet // with the panels that the script chooses from
+			}
+			text := string(s.browse(method, prefix+"/integrity/"+id, form).body)
+			text = text[strings.Index(text, "<main"):strings.Index(text, `<section class="card record"`)] + text[strings.Index(text, `<template id="panel-MATCH_HISTORICAL"`):]
+			text, _, _ = strings.Cut(text, `<template id="panel-HASH_MISMATCH"`)
+			for _, words := range never {
+				if strings.Contains(text, words) {
+					t.Errorf("%s: %q is said of a late lower version", prefix, words)
+				}
+			}
+		}
 	}
 }
 

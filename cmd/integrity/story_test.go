@@ -202,7 +202,7 @@ func demoPage(t *testing.T, s *running) {
 	}
 	defer response.Body.Close()
 	page, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(page), "No file has been compared") || !strings.Contains(string(page), "Current: no later version") {
+	if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(page), "No file has been compared") || !strings.Contains(string(page), "Current: no higher version") {
 		t.Errorf("the page of the demo: %v, %d\n%s", err, response.StatusCode, page)
 	}
 }
