@@ -9,10 +9,11 @@ import (
 
 // Limits of what is read of an image's metadata.
 const (
-	maxTags     = 100_000  // entries, of all kinds
-	maxMetadata = 16 << 20 // bytes, unpacked, over all of it
-	maxProgram  = 1000     // bytes of the name of a program
-	maxDeep     = 4        // levels of metadata in metadata, as of an image in EXIF
+	maxTags     = 100_000   // entries, of all kinds
+	maxSteps    = 200_000 // segments, chunks, blocks and directories
+	maxMetadata = 16 << 20  // bytes, unpacked, over all of it
+	maxProgram  = 1000      // bytes of the name of a program
+	maxDeep     = 4         // levels of metadata in metadata, as of an image in EXIF
 )
 
 // imageFile is what was read of an image's metadata. Its pixels are never decoded.
@@ -24,6 +25,7 @@ type imageFile struct {
 	unread                  *tally // what may be metadata, and was not read
 
 	tags    int
+	steps   int
 	used    int64 // bytes of metadata
 	extends bool  // XMP says that it goes on elsewhere
 }
@@ -134,6 +136,14 @@ func (i *imageFile) place(source, property string, at int64) {
 func (i *imageFile) entry(source string) error {
 	i.metadata.add(source+" entry", -1)
 	if i.tags++; i.tags > maxTags {
+		return errLimit
+	}
+	return nil
+}
+
+// step counts a part of a container: a file has room for tens of millions of empty ones.
+func (i *imageFile) step() error {
+	if i.steps++; i.steps > maxSteps {
 		return errLimit
 	}
 	return nil

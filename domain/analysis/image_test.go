@@ -227,10 +227,15 @@ func TestHostileImages(t *testing.T) {
 	many := append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x7f\x00\x00\x00\x00"), make([]byte, 4096)...)
 	places := "\x01\x00\x00\x00\x00\x00\xff\xff" + strings.Repeat("\x00\x01\x00\x00\x00\x00\xff\xff", 60_000)
 	heic := []byte(box("ftyp", "heic\x00\x00\x00\x00heic") + box("meta", "\x00\x00\x00\x00", box("iloc", places)))
+	repeated := func(begin, part string) []byte { return []byte(begin + strings.Repeat(part, 2*maxSteps)) }
 	for name, c := range map[string]struct {
 		content []byte
 		want    Outcome
 	}{
+		"millions of scans":                  {repeated("\xff\xd8\xff\xe0\x00\x02", "\xff\xda\x00\x02"), Inconclusive},
+		"millions of fill bytes":             {repeated("\xff\xd8\xff", "\xff"), Inconclusive},
+		"millions of chunks":                 {repeated(string(picture(t, "png")[:33]), "\x00\x00\x00\x00IDAT    "), Inconclusive},
+		"millions of blocks":                 {repeated(string(picture(t, "gif")[:13]), "\x21\xf9\x00"), Inconclusive},
 		"a text that unpacks to much":        {pngWith(t, false, "zTXt", "Comment\x00\x00"+bomb), Inconclusive},
 		"XMP that unpacks to much":           {pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x01\x00\x00\x00"+bomb), Inconclusive},
 		"a directory of billions of entries": {many, Inconclusive},
@@ -238,7 +243,7 @@ func TestHostileImages(t *testing.T) {
 	} {
 		s := newSubject(Input{Content: bytes.NewReader(c.content), Size: int64(len(c.content))})
 		i := s.image()
-		if i == nil || i.used > maxMetadata+int64(len(c.content)) || i.tags > maxTags+1 {
+		if i == nil || i.used > maxMetadata+int64(len(c.content)) || i.tags > maxTags+1 || i.steps > maxSteps+1 {
 			t.Errorf("%s: %+v", name, i)
 		}
 		if r := find(t, analyze(c.content, ""), "image-location"); r.Outcome != c.want {

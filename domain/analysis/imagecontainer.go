@@ -65,6 +65,9 @@ func (i *imageFile) jpegImage(p *imagePart, start int64) (int64, error) {
 	var head [4]byte
 	s := &jpegSegments{extended: map[string][]byte{}, whole: map[string]int{}}
 	for offset := start + 2; ; {
+		if err := i.step(); err != nil {
+			return 0, err
+		}
 		if err := p.at(offset, head[:2]); err != nil {
 			return 0, err
 		}
@@ -111,26 +114,27 @@ func (i *imageFile) jpegImage(p *imagePart, start int64) (int64, error) {
 	}
 }
 
-// jpegScan finds the marker that ends the data of a scan.
+// jpegScan finds the marker that ends the data of a scan. It reads little at first: there may be many short scans.
 func jpegScan(p *imagePart, offset int64) (int64, error) {
-	r := bufio.NewReaderSize(io.NewSectionReader(p, offset, p.size-offset), 1<<16)
-	for {
-		part, err := r.ReadSlice(0xff)
-		offset += int64(len(part))
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
+	buffer := make([]byte, 1<<9)
+	for ; offset < p.size-1; buffer = make([]byte, min(2*len(buffer), 1<<16)) {
+		text := buffer[:min(int64(len(buffer)), p.size-offset)]
+		if err := p.at(offset, text); err != nil {
+			return 0, err
 		}
-		if err != nil {
-			return 0, io.ErrUnexpectedEOF
+		for at := 0; at < len(text)-1; at++ {
+			next := bytes.IndexByte(text[at:len(text)-1], 0xff)
+			if next < 0 {
+				break
+			}
+			at += next
+			if c := text[at+1]; c != 0 && c != 0xff && (c < 0xd0 || c > 0xd7) {
+				return offset + int64(at), nil
+			}
 		}
-		next, err := r.Peek(1)
-		if err != nil {
-			return 0, io.ErrUnexpectedEOF
-		}
-		if next[0] != 0 && next[0] != 0xff && (next[0] < 0xd0 || next[0] > 0xd7) {
-			return offset - 1, nil
-		}
+		offset += int64(len(text)) - 1
 	}
+	return 0, io.ErrUnexpectedEOF
 }
 
 const (
@@ -218,6 +222,9 @@ const pngHarmless = " IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB bKGD hIS
 func (i *imageFile) png(p *imagePart) error {
 	var head [8]byte
 	for offset := int64(8); ; {
+		if err := i.step(); err != nil {
+			return err
+		}
 		if err := p.at(offset, head[:]); err != nil {
 			return err
 		}
@@ -392,6 +399,9 @@ func (i *imageFile) webp(p *imagePart) error {
 func (i *imageFile) riff(p *imagePart, offset, end int64, depth int) error {
 	var head [8]byte
 	for offset < end {
+		if err := i.step(); err != nil {
+			return err
+		}
 		if err := p.at(offset, head[:]); err != nil || offset+8 > end {
 			return io.ErrUnexpectedEOF
 		}
@@ -444,6 +454,9 @@ func (i *imageFile) gif(p *imagePart) error {
 	}
 	offset := int64(len(head)) + colours(head[10])
 	for {
+		if err := i.step(); err != nil {
+			return err
+		}
 		if err := p.at(offset, head[:1]); err != nil {
 			return err
 		}

@@ -93,6 +93,9 @@ func (t *tiffReader) directory(ifd tiffIFD) (more []tiffIFD, err error) {
 	if t.big {
 		countSize, entrySize, offsetSize = 8, 20, 8
 	}
+	if err := t.step(); err != nil {
+		return nil, err
+	}
 	count, err := t.number(ifd.offset, countSize)
 	if err != nil {
 		return nil, err

@@ -42,6 +42,9 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 	if end < 0 {
 		return nil, errZipLayout
 	}
+	if len(files) > maxEntries {
+		return nil, errLimit
+	}
 	start, length := int64(le.Uint32(tail[16:])), int64(le.Uint32(tail[12:]))
 	comment := tail[zipEndSize:][:le.Uint16(tail[20:])]
 	spans := []zipSpan{{end, end + zipEndSize + int64(len(comment))}}
