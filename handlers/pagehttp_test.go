@@ -250,7 +250,7 @@ func TestFailuresAsPages(t *testing.T) {
 	}
 	for languages, want := range map[string]string{"": "es", "es-MX": "es", "en": "en", "fr": "en", "*": "es"} {
 		s.freshMinute()
-		for _, path := range []string{"/none", "/developers/reference/none"} {
+		for _, path := range []string{"/none", "/developers/none", "/developers/reference/none"} {
 			a := s.reads(path, languages)
 			if a.status != http.StatusNotFound || !contains(a.body, `<html lang="`+want+`"`) || a.header.Get("Vary") != "Accept-Language" {
 				t.Errorf("%s for %q: %d %v", path, languages, a.status, a.header)

@@ -211,7 +211,7 @@ func (s *server) siteEndpoints() []endpoint {
 		endpoint{get, "/robots.txt", s.robots, document},
 		endpoint{get, "/favicon.ico", s.favicon, document},
 		endpoint{get, securityRoute, s.securityText, document},
-		endpoint{get, web.DeveloperRoot + "/{file}", s.developerFile, policy{caller: anyone, bucket: pages, answer: asFile, anyOrigin: true, noQuery: true}},
+		endpoint{get, web.DeveloperRoot + "/{file}", s.developerFile, policy{caller: anyone, bucket: pages, answer: asPage, anyOrigin: true, noQuery: true}},
 		endpoint{get, "/.well-known/integrity-trusted-keys.json", s.trustedKeys, shown},
 		endpoint{get, web.AssetRoute, s.asset, unlimited},
 		endpoint{get, "/healthz", s.health, unlimited},
