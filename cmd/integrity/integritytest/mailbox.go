@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -16,13 +17,18 @@ import (
 	smtp "github.com/emersion/go-smtp"
 )
 
-// Mailbox is a real SMTP server that keeps what it is given.
+// Mailbox is a real SMTP server that keeps what it is given. It is as strict as Postfix with
+// reject_non_fqdn_helo_hostname: a client that greets with a bare name gets 504.
 type Mailbox struct {
 	Password string // of the user "ledger"; empty: no sign-in
 	Mu       sync.Mutex
 	Mails    []string // recipient, a line, content
+	Greeting string   // the name that the client gave with EHLO last
 	Arrived  chan struct{}
 }
+
+// fullName is what a strict server is greeted with: a name with a dot, or an address literal (RFC 5321, section 4.1.3).
+var fullName = regexp.MustCompile(`^([A-Za-z0-9_-]+(\.[A-Za-z0-9-]+)+|\[[0-9.]+\]|\[IPv6:[0-9a-f:.]+\])$`)
 
 type mailSession struct {
 	*Mailbox
@@ -32,6 +38,11 @@ type mailSession struct {
 }
 
 func (m *Mailbox) NewSession(c *smtp.Conn) (smtp.Session, error) {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	if m.Greeting = c.Hostname(); !fullName.MatchString(m.Greeting) {
+		return nil, &smtp.SMTPError{Code: 504, EnhancedCode: smtp.EnhancedCode{5, 5, 2}, Message: "Helo command rejected: need fully-qualified hostname"}
+	}
 	return &mailSession{Mailbox: m, conn: c, in: m.Password == ""}, nil
 }
 

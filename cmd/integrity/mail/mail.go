@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/mail"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
+	"golang.org/x/net/idna"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -55,9 +57,33 @@ func ParseServer(text string) (s Server, err error) {
 	return s, nil
 }
 
-// Options are those of the client. A password never travels in the clear to another machine.
-func (s Server) Options(timeout time.Duration) []gomail.Option {
-	options := []gomail.Option{gomail.WithPort(s.Port), gomail.WithTimeout(timeout), gomail.WithoutNoop()}
+// greeting is the name that the service gives with EHLO: the host of its base URL, an address as a literal (RFC 5321,
+// section 4.1.3). The machine's own name is often a bare one, which strict servers refuse with 504.
+func greeting(baseURL string) string {
+	base, err := url.Parse(baseURL)
+	if err != nil || base.Hostname() == "" {
+		return "localhost"
+	}
+	address, err := netip.ParseAddr(base.Hostname())
+	switch address = address.Unmap().WithZone(""); {
+	case err != nil:
+		host := strings.TrimSuffix(base.Hostname(), ".")
+		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+			return ascii
+		}
+		return host
+	case address.Is6():
+		return "[IPv6:" + address.String() + "]"
+	}
+	return "[" + address.String() + "]"
+}
+
+// Options are those of a client that greets with the host of baseURL. A password never travels in the clear to another
+// machine.
+func (s Server) Options(baseURL string, timeout time.Duration) []gomail.Option {
+	options := []gomail.Option{
+		gomail.WithHELO(greeting(baseURL)), gomail.WithPort(s.Port), gomail.WithTimeout(timeout), gomail.WithoutNoop(),
+	}
 	switch {
 	case s.Scheme == schemeSMTPS:
 		options = append(options, gomail.WithSSL())
@@ -99,7 +125,7 @@ func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.O
 		subject, body := mailText(m, baseURL)
 		message.Subject(subject)
 		message.SetBodyString(gomail.TypeTextPlain, body)
-		client, err := gomail.NewClient(server.Host, append(server.Options(smtpTimeout), more...)...)
+		client, err := gomail.NewClient(server.Host, append(server.Options(baseURL, smtpTimeout), more...)...)
 		if err != nil {
 			return fmt.Errorf("mail server: %w", err)
 		}

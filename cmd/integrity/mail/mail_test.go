@@ -79,6 +79,25 @@ func TestMailServers(t *testing.T) {
 	}
 }
 
+// TestGreeting: a strict server takes the host of the base URL, and an address only as a literal.
+func TestGreeting(t *testing.T) {
+	for base, want := range map[string]string{
+		"https://ledger.example": "ledger.example", "https://LEDGER.example.:8443": "ledger.example", "http://192.0.2.7:8080": "[192.0.2.7]",
+		"http://127.0.0.1:8080": "[127.0.0.1]", "https://[2001:DB8::7]": "[IPv6:2001:db8::7]", "https://[::ffff:192.0.2.7]": "[192.0.2.7]",
+		"http://[fe80::1%25eth0]:80": "[IPv6:fe80::1]", "https://bücher.example": "xn--bcher-kva.example", "https://my_ledger.example": "my_ledger.example",
+	} {
+		box := &integritytest.Mailbox{}
+		port, _ := integritytest.ServeMail(t, box, false, false)
+		send, err := NewSender(fmt.Sprintf("smtp://127.0.0.1:%d", port), "l@example.org", base, time.Now)
+		if err == nil {
+			err = send(t.Context(), testMail("ana@example.org"))
+		}
+		if err != nil || box.Greeting != want {
+			t.Errorf("%s greets with %q, want %q: %v", base, box.Greeting, want, err)
+		}
+	}
+}
+
 func TestParseSMTP(t *testing.T) {
 	for text, want := range map[string]Server{
 		"smtp://mail.example":                      {Scheme: "smtp", Host: "mail.example", Port: 25},

@@ -347,7 +347,7 @@ func (d *doctor) askSMTP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := gomail.NewClient(server.Host, server.Options(doctorTimeout)...)
+	client, err := gomail.NewClient(server.Host, server.Options(d.cfg.BaseURL, doctorTimeout)...)
 	if err != nil {
 		return err
 	}
