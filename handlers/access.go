@@ -420,20 +420,18 @@ func (s *server) limitAddress(r *http.Request, bucket string) error {
 }
 
 // clientAddress is the right-most address that is no trusted proxy: the connection's own, then X-Forwarded-For from its
-// end. Entries are believed only as far as trusted proxies wrote them.
+// end. Entries are believed only as far as trusted proxies wrote them. Empty ones say nothing (RFC 9110, section 5.6.1).
 func (s *server) clientAddress(r *http.Request) netip.Addr { return clientAddress(r, s.TrustedProxies) }
 
 func clientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {
-	var address netip.Addr
-	trusted := func() bool {
-		return slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(address) })
-	}
-	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
-		address = peer.Addr().Unmap().WithZone("")
-	}
+	address := peerAddress(r)
 	entries := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
-	for i := len(entries) - 1; i >= 0 && trusted(); i-- {
-		entry, ok := forwardedAddress(strings.TrimSpace(entries[i]))
+	for i := len(entries) - 1; i >= 0 && among(proxies, address); i-- {
+		text := strings.TrimSpace(entries[i])
+		if text == "" {
+			continue
+		}
+		entry, ok := forwardedAddress(text)
 		if !ok {
 			break
 		}
@@ -442,13 +440,25 @@ func clientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {
 	return address
 }
 
-// forwardedAddress reads an entry with or without a port.
+// peerAddress is the connection's own address.
+func peerAddress(r *http.Request) netip.Addr {
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return peer.Addr().Unmap().WithZone("")
+}
+
+func among(networks []netip.Prefix, address netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(address) })
+}
+
+// forwardedAddress reads an entry with or without a port. Some proxies put IPv6 into brackets even without one.
 func forwardedAddress(entry string) (netip.Addr, bool) {
 	address, err := netip.ParseAddr(entry)
-	if err != nil {
-		var withPort netip.AddrPort
-		withPort, err = netip.ParseAddrPort(entry)
-		address = withPort.Addr()
+	for _, port := range []string{"", ":0"} {
+		if err != nil {
+			var withPort netip.AddrPort
+			withPort, err = netip.ParseAddrPort(entry + port)
+			address = withPort.Addr()
+		}
 	}
 	return address.Unmap().WithZone(""), err == nil
 }
