@@ -127,6 +127,29 @@ func TestSignInByProvider(t *testing.T) {
 	s.Audit(t)
 }
 
+// An ID token that another client of the provider asked for signs nobody in (OpenID Connect Core, section 3.1.3.7).
+func TestProviderNamesAnotherClient(t *testing.T) {
+	s, idp := openToProvider(t, nil)
+	two := []string{pageClient, "another"}
+	for name, c := range map[string]struct {
+		audience any
+		azp      any
+		good     bool
+	}{
+		"our own": {pageClient, pageClient, true}, "none": {pageClient, nil, true}, "our own, of two audiences": {two, pageClient, true},
+		"another": {pageClient, "another", false}, "another, of two audiences": {two, "another", false},
+		"none, of two audiences": {two, nil, false}, "empty": {pageClient, "", false}, "a list": {pageClient, []string{pageClient}, false},
+		"another spelling": {pageClient, strings.ToUpper(pageClient), false},
+	} {
+		idp.says(map[string]any{"email": s.org.Email, "email_verified": true, "aud": c.audience, "azp": c.azp})
+		p := s.guest()
+		if a := p.byProvider("/en/console/sign-in"); (p.cookies[sessionName] != "") != c.good ||
+			!c.good && (a.status != http.StatusUnauthorized || !contains(a.body, "You are not signed in")) {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+}
+
 // Only an address counts that the provider says it has verified.
 func TestProviderMustVerifyTheAddress(t *testing.T) {
 	s, idp := openToProvider(t, nil)

@@ -399,10 +399,26 @@ func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (person
 	if token.Nonce != a.Nonce {
 		return person, refuse("it answers another sign-in", errors.New("claim nonce"))
 	}
+	if !p.askedFor(token) {
+		return person, refuse("another client asked for it", errors.New("claim azp"))
+	}
 	if !a.Email {
 		return Person{Subject: token.Subject}, nil
 	}
 	return readPerson(token)
+}
+
+// askedFor judges the authorized party of an ID token (OpenID Connect Core, section 3.1.3.7): it must be this service
+// where the token names one, and a token for several audiences must. That of an access token is the client that calls
+// the resource, which is another program than this service.
+func (p *Provider) askedFor(token *oidc.IDToken) bool {
+	var claims struct {
+		Party *string `json:"azp"`
+	}
+	if token.Claims(&claims) != nil {
+		return false
+	}
+	return claims.Party == nil && len(token.Audience) == 1 || claims.Party != nil && *claims.Party == p.ClientID
 }
 
 // readPerson reads an ID token. An address counts only where the provider says, with the JSON value true, that it has
