@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/browsertest"
 	"integrityledger/projections/queue"
 )
 
@@ -218,6 +220,73 @@ func TestConsoleInTheBrowser(t *testing.T) {
 	}
 	if foreign := p.Foreign(); len(foreign) > 0 {
 		t.Errorf("requests for %v", foreign)
+	}
+	w.Audit(t)
+}
+
+// What password managers put in the place of the browser's own passkeys, and what older browsers lack.
+var passkeyShapes = map[string]string{
+	"toJSON throws": `PublicKeyCredential.prototype.toJSON = () => { throw new TypeError("Illegal invocation"); };`,
+	"nothing of JSON": `delete PublicKeyCredential.prototype.toJSON;
+		delete PublicKeyCredential.parseCreationOptionsFromJSON;
+		delete PublicKeyCredential.parseRequestOptionsFromJSON;`,
+	"options cannot be parsed": `PublicKeyCredential.parseCreationOptionsFromJSON = PublicKeyCredential.parseRequestOptionsFromJSON =
+		() => { throw new TypeError("Illegal invocation"); };`,
+	"objects of their own": `for (const method of ["create", "get"]) {
+		const own = navigator.credentials[method].bind(navigator.credentials);
+		navigator.credentials[method] = async (options) => {
+			const {id, rawId, type, response} = await own(options);
+			const copied = {};
+			for (const name of ["clientDataJSON", "attestationObject", "authenticatorData", "signature", "userHandle"]) {
+				if (response[name]) {
+					copied[name] = new Uint8Array(response[name]);
+				}
+			}
+			return Object.create(PublicKeyCredential.prototype, {id: {value: id}, rawId: {value: rawId}, type: {value: type}, response: {value: copied}});
+		};
+	}`,
+}
+
+// TestPasskeysBesideExtensions: a passkey is added, and signs in, whatever stands between the page and the browser.
+func TestPasskeysBesideExtensions(t *testing.T) {
+	t.Parallel()
+	w := openSite(t)
+	box := &consoleService{service: w.service, mails: make(chan queue.Mail, 16)}
+	w.URL = strings.Replace(w.URL, "127.0.0.1", "localhost", 1)
+	config := w.config
+	config.BaseURL = w.URL
+	config.LinkMailer = box.mailer(t, &config)
+	w.use(handlers.New(config))
+	for name, script := range passkeyShapes {
+		p := w.tab()
+		browsertest.Call(p.Tab, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		p.Authenticator()
+		p.open("/console/sign-in")
+		p.do(chromedp.SendKeys(chromedp.CSS("#email"), w.org.Email))
+		p.click(`form[action$="/console/sign-in"] button`)
+		p.on("sent")
+		link := <-box.mails
+		p.open(strings.TrimPrefix(link.SignIn.URL, w.URL))
+		p.click("main form button")
+		p.on("")
+		p.open("/console/security")
+		p.do(chromedp.WaitVisible(chromedp.CSS("#name")), chromedp.SendKeys(chromedp.CSS("#name"), name))
+		p.click("[data-new-passkey] button")
+		p.do(chromedp.WaitVisible(chromedp.CSS("[data-done], [data-failed]")))
+		if shown := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(shown, name) {
+			t.Errorf("%s: no passkey was added: %s", name, shown)
+			continue
+		}
+		p.click(".account button")
+		p.on("sign-in")
+		p.click("[data-passkey]")
+		p.do(chromedp.WaitVisible(chromedp.CSS("[data-failed], .account")))
+		if eval[bool](p, `document.querySelector(".account") === null`) {
+			t.Errorf("%s: the passkey does not sign in", name)
+			continue
+		}
+		p.click(".account button")
+		p.on("sign-in")
 	}
 	w.Audit(t)
 }

@@ -63,9 +63,45 @@ const answer = async (response) => {
 
 // Authenticators sign for names, never for addresses.
 const possible =
-  window.PublicKeyCredential?.parseCreationOptionsFromJSON &&
-  PublicKeyCredential.prototype.toJSON &&
+  window.PublicKeyCredential &&
+  navigator.credentials &&
   !/^[0-9.]+$|:/.test(location.hostname.replace(/[[\]]/g, ""));
+
+// The JSON of WebAuthn (Level 3, section 5.1) is made and read by hand. Password managers answer with objects of their own,
+// on which the browser's toJSON throws, and older browsers have neither that nor the functions that parse options.
+const bytesOf = (base64url) => Uint8Array.from(atob(base64url.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+
+const base64urlOf = (bytes) =>
+  btoa(String.fromCharCode(...new Uint8Array(bytes))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+
+const optionsOf = ({challenge, user, excludeCredentials, allowCredentials, ...options}) => {
+  const named = (list) => list?.map((credential) => ({...credential, id: bytesOf(credential.id)}));
+  return {
+    ...options,
+    challenge: bytesOf(challenge),
+    ...(user && {user: {...user, id: bytesOf(user.id)}}),
+    excludeCredentials: named(excludeCredentials),
+    allowCredentials: named(allowCredentials),
+  };
+};
+
+// Of a password manager's object nothing but what the service needs is sure to be there.
+const transportsOf = (response) => {
+  try {
+    return response.getTransports();
+  } catch {
+    return [];
+  }
+};
+
+const jsonOf = ({rawId, response}) => {
+  const json = {transports: transportsOf(response)};
+  for (const name of ["clientDataJSON", "attestationObject", "authenticatorData", "signature", "userHandle"]) {
+    json[name] = response[name] ? base64urlOf(response[name]) : undefined;
+  }
+  const id = base64urlOf(rawId);
+  return {id, rawId: id, type: "public-key", response: json, clientExtensionResults: {}};
+};
 
 const attempt = async (button, act) => {
   show("[data-failed], [data-cancelled]", false);
@@ -81,16 +117,16 @@ const attempt = async (button, act) => {
 
 const signIn = async (button) => {
   const {publicKey} = await answer(await post(button.dataset.options ?? button.dataset.passkey + "/options"));
-  const credential = await navigator.credentials.get({publicKey: PublicKeyCredential.parseRequestOptionsFromJSON(publicKey)});
-  const data = await answer(await post(button.dataset.passkey, credential.toJSON()));
+  const credential = await navigator.credentials.get({publicKey: optionsOf(publicKey)});
+  const data = await answer(await post(button.dataset.passkey, jsonOf(credential)));
   location.assign(data.location || button.dataset.to);
 };
 
 const add = async (form) => {
   const address = form.dataset.newPasskey;
   const {publicKey} = await answer(await post(address + "/options"));
-  const credential = await navigator.credentials.create({publicKey: PublicKeyCredential.parseCreationOptionsFromJSON(publicKey)});
-  const data = await answer(await post(address, {name: form.elements.name.value, credential: credential.toJSON()}));
+  const credential = await navigator.credentials.create({publicKey: optionsOf(publicKey)});
+  const data = await answer(await post(address, {name: form.elements.name.value, credential: jsonOf(credential)}));
   location.assign(data.location);
 };
 
