@@ -3,8 +3,12 @@ package webhooks
 import (
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
 
 	"integrityledger/domain"
 )
@@ -18,14 +22,14 @@ type EgressPolicy struct {
 	Loopback bool           // for a demo: addresses of this machine too, also over http
 }
 
-// CheckURL refuses a URL that cannot be a destination. It must be https with a host, have at most 2048 characters, no
-// user and no fragment, and no literal address that Allows refuses. A name is judged at every connection, once it is
-// resolved.
+// CheckURL refuses a URL that cannot be a destination. It must be https with a host that a resolver takes, have at most
+// 2048 characters, none of which misleads its reader, no user and no fragment, and no literal address that Allows refuses.
+// A name is judged at every connection, once it is resolved.
 func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	const rule = "must be an absolute https URL of at most 2048 characters with a host, without user, password and fragment"
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || len(text) > maxWebhookURL || u.Host == "" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
-		strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
+		strings.ContainsAny(text, " #") || !domain.ValidName(text, maxWebhookURL) {
 		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule}})
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
@@ -33,9 +37,13 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 			return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: "must have a port from 1 to 65535, or none"}})
 		}
 	}
-	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	host, ok := hostName(u.Hostname())
 	address, err := netip.ParseAddr(host)
 	literal := err == nil
+	if !ok && !literal {
+		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: "must name a host of at most 253 characters, " +
+			"whose labels between the dots have 1 to 63 letters, digits, hyphens inside, or underscores"}})
+	}
 	numeric := !literal && looksNumeric(host)
 	local := host == "localhost" || strings.HasSuffix(host, ".localhost")
 	here := p.Loopback && (local || literal && address.Unmap().IsLoopback())
@@ -51,12 +59,32 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	return nil
 }
 
+// hostLabel is what Go's resolver takes between two dots.
+var hostLabel = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
+
+// hostName is a host as it is resolved: in ASCII (IDNA, as net/http has it), in lower case, without the dot of the root.
+// ok is false of what no resolver takes.
+func hostName(text string) (name string, ok bool) {
+	ascii, err := text, error(nil)
+	if strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		ascii, err = idna.Lookup.ToASCII(text)
+	}
+	name = strings.TrimSuffix(strings.ToLower(ascii), ".")
+	ok = err == nil && len(name) <= 253
+	for label := range strings.SplitSeq(name, ".") {
+		ok = ok && hostLabel.MatchString(label)
+	}
+	return name, ok
+}
+
 // looksNumeric is true of hosts whose last label is a number, such as 127.1 or 0x7f000001: some resolvers read them as
 // IPv4 addresses (WHATWG URL, "ends in a number").
 func looksNumeric(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
-	_, err := strconv.ParseUint(last, 0, 64)
-	return err == nil || last != "" && strings.Trim(last, "0123456789") == ""
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
+	}
+	return strings.Trim(last, "0123456789") == ""
 }
 
 // Allows reports whether the service may connect to an address.

@@ -61,6 +61,11 @@ func TestEgressPolicy(t *testing.T) {
 	}
 }
 
+func label(n int) string { return strings.Repeat("a", n) }
+
+// name is a host name of n characters.
+func name(n int) string { return strings.Repeat(label(49)+".", 5)[:250-1] + "." + label(n-250) }
+
 func TestWebhookURLs(t *testing.T) {
 	secure, development := webhooks.EgressPolicy{}, webhooks.EgressPolicy{Insecure: true}
 	for text, code := range map[string]domain.Code{
@@ -97,6 +102,55 @@ func TestWebhookURLs(t *testing.T) {
 		"https://localhost:8443/":                           domain.WebhookURLBlocked,
 		"https://LOCALHOST./":                               domain.WebhookURLBlocked,
 		"https://a.localhost/":                              domain.WebhookURLBlocked,
+
+		// Names that no resolver takes, and their neighbours that one does.
+		"https://a.b.c..d/":                                domain.InvalidData,
+		"https://.receiver.example/":                       domain.InvalidData,
+		"https://receiver.example../":                      domain.InvalidData,
+		"https://./":                                       domain.InvalidData,
+		"https://../":                                      domain.InvalidData,
+		"https://receiver.example./":                       "",
+		"https://" + label(63) + ".example/":               "",
+		"https://" + label(64) + ".example/":               domain.InvalidData,
+		"https://" + name(253) + "/":                       "",
+		"https://" + name(253) + "./":                      "",
+		"https://" + name(254) + "/":                       domain.InvalidData,
+		"https://my_receiver.example/":                     "",
+		"https://_dmarc.receiver.example/":                 "",
+		"https://re--ceiver.example/":                      "",
+		"https://-receiver.example/":                       domain.InvalidData,
+		"https://receiver-.example/":                       domain.InvalidData,
+		"https://re,ceiver.example/":                       domain.InvalidData,
+		"https://re*ceiver.example/":                       domain.InvalidData,
+		"https://receiver.example\\@other.example/":        domain.InvalidData,
+		"https://bücher.example/":                          "",
+		"https://b%C3%BCcher.example/":                     "",
+		"https://xn--bcher-kva.example/":                   "",
+		"https://b\u202ecudos.example/":                    domain.InvalidData,
+		"https://a。b。。c/":                                  domain.InvalidData,
+		"https://" + strings.Repeat("ü", 63) + ".example/": domain.InvalidData, // longer in ASCII
+
+		// Addresses in other spellings.
+		"https://１２７.0.0.1/":                         domain.WebhookURLBlocked,
+		"https://127。0。0。1/":                         domain.WebhookURLBlocked,
+		"https://ⓛocalhost/":                         domain.WebhookURLBlocked,
+		"https://127.0.0.1./":                        domain.WebhookURLBlocked,
+		"https://017700000001/":                      domain.WebhookURLBlocked,
+		"https://0X7F.1/":                            domain.WebhookURLBlocked,
+		"https://0x7f.0.0.0x/":                       domain.WebhookURLBlocked,
+		"https://1.2.3.4.5/":                         domain.WebhookURLBlocked,
+		"https://0x" + strings.Repeat("f", 20) + "/": domain.WebhookURLBlocked,
+		"https://receiver.example.08/":               domain.WebhookURLBlocked,
+		"https://[fe80::1%25eth0]/":                  domain.WebhookURLBlocked,
+		"https://[2a00::1%25eth0]/":                  domain.WebhookURLBlocked,
+		"https://[::7f00:1]/":                        domain.WebhookURLBlocked,
+		"https://[2a00::1]./":                        domain.InvalidData,
+		"https://[8.8.8.8]/":                         domain.InvalidData,
+		"https://2a00::1/":                           domain.InvalidData,
+		"https://receiver.example:443:443/":          domain.InvalidData,
+		"https://receiver.example:-1/":               domain.InvalidData,
+		"https://receiver.example:0443/":             "",
+		"https://receiver.example:١/":                domain.InvalidData,
 	} {
 		var got domain.Code
 		if err := secure.CheckURL(text); err != nil {
