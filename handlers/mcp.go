@@ -240,22 +240,34 @@ func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message)
 	return s.Store.TakeRequests(r.Context(), c.access, cost, c.start)
 }
 
-// ownOrigin refuses pages of other sites, and what was sent to a local service under another name (MCP, Transports,
-// Security Warning). Programs send no Origin.
-func (s *server) ownOrigin(r *http.Request) bool {
+// foreign says why a request looks like one of another site's page (MCP, Transports, Security Warning), or nothing.
+// Programs send no Origin. A page whose name was pointed at a local service (DNS rebinding) sends that name as Host, as
+// does a proxy that passes the name of its upstream; but it holds no key, and no browser adds one by itself.
+func (s *server) foreign(r *http.Request) string {
 	base, err := url.Parse(s.BaseURL)
-	if err != nil {
-		return false
+	origins := r.Header.Values("Origin")
+	if err != nil || len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], base.Scheme+"://"+base.Host) {
+		return "Pages of other sites may not call this endpoint."
 	}
-	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], base.Scheme+"://"+base.Host) {
-		return false
+	if strings.EqualFold(r.Host, base.Host) || domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname())) ||
+		!onLoopback(r) || among(s.TrustedProxies, peerAddress(r)) {
+		return ""
 	}
+	if _, presented := bearerText(r.Header); presented {
+		return ""
+	}
+	return "Without a key this endpoint may not be called under another name than its own. " +
+		"Behind a proxy, have it pass the Host header, or name it in INTEGRITY_TRUSTED_PROXIES."
+}
+
+// onLoopback reports whether a request came in at a loopback address of this machine.
+func onLoopback(r *http.Request) bool {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil {
-		return true
+		return false
 	}
 	at, err := netip.ParseAddrPort(local.String())
-	return err != nil || !at.Addr().IsLoopback() || strings.EqualFold(r.Host, base.Host) || domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname()))
+	return err == nil && at.Addr().IsLoopback()
 }
 
 // object is a schema of the published contract.

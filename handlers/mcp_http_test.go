@@ -59,12 +59,23 @@ func TestMCPOverHTTP(t *testing.T) {
 		for _, origin := range []string{"https://page.example", "null", "http://ledger.example", baseURL + ":444", baseURL + ".evil.example"} {
 			ask(ping, "Origin", origin).invalid(http.StatusForbidden, -32600)
 		}
-		for host, status := range map[string]int{"ledger.example": 200, "LEDGER.example": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example": 403, "ledger.example.evil": 403} {
-			r := s.request(http.MethodPost, path, s.org.Secret, strings.NewReader(ping))
-			r.Host = host
-			r.Header.Set("Content-Type", "application/json")
-			if a := s.plainly(r); a.status != status {
-				t.Errorf("Host %s: %d %s", host, a.status, a.body)
+		// A page whose name was pointed here has no key. What has one is no page.
+		for host, keyless := range map[string]int{
+			"ledger.example": 401, "LEDGER.example": 401, "localhost:1": 401, "127.0.0.1": 401, "[::1]:80": 401,
+			"evil.example": 403, "ledger.example.evil": 403, "ledger": 403,
+		} {
+			for authorization, status := range map[string]int{
+				"Bearer " + s.org.Secret: 200, "": keyless, "Basic " + s.org.Secret: keyless, "Bearer": keyless,
+			} {
+				r := s.request(http.MethodPost, path, "", strings.NewReader(ping))
+				r.Host = host
+				r.Header.Set("Content-Type", "application/json")
+				if authorization != "" {
+					r.Header.Set("Authorization", authorization)
+				}
+				if a := s.plainly(r); a.status != status {
+					t.Errorf("Host %s, Authorization %q: %d %s", host, authorization, a.status, a.body)
+				}
 			}
 		}
 

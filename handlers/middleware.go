@@ -161,9 +161,10 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		return response{header: http.Header{"Allow": {rt.allow()}}},
 			domain.Refuse(domain.MethodNotAllowed, "This path answers %s only.", rt.allow())
 	}
-	if e.isMessage() && !s.ownOrigin(r) {
-		body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
-		return response{status: http.StatusForbidden, raw: body}, nil
+	if e.isMessage() {
+		if why := s.foreign(r); why != "" {
+			return response{status: http.StatusForbidden, raw: mcp.InvalidRequest("%s", why).JSON(nil)}, nil
+		}
 	}
 	c := callOf(r)
 	if c.presumed = e.judged && s.presume(r, e.policy); !c.presumed {

@@ -61,7 +61,11 @@ func wantFindings(t *testing.T, all string, want ...string) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	wantFindings(t, examine(t, cli.ExitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet")
+	wantFindings(t, examine(t, cli.ExitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet", "ok proxy: none is expected")
+	public := []string{"INTEGRITY_BASE_URL=https://ledger.example"}
+	wantFindings(t, examine(t, cli.ExitOK, public, "--data-dir", dir), "warn proxy: the base URL is https and the service speaks http")
+	wantFindings(t, examine(t, cli.ExitOK, append(public, "INTEGRITY_TRUSTED_PROXIES=192.0.2.0/24, ::1"), "--data-dir", dir),
+		"ok proxy: trusted: [192.0.2.0/24 ::1/128]")
 	if _, err := os.Stat(filepath.Join(dir, "pgdata")); err == nil {
 		t.Error("the doctor has made a database")
 	}

@@ -187,6 +187,15 @@ func (d *doctor) configuration() {
 		d.warn(check, "INTEGRITY_DRAIN_DELAY is 0s", "behind a proxy, set it to twice the interval of its health check, or a restart cuts requests off")
 	}
 	if !d.cfg.Encrypted() {
+		d.first("proxy", "",
+			verdict{!strings.HasPrefix(d.cfg.BaseURL, "https:"), StateOK, "none is expected: the base URL is http", ""},
+			verdict{
+				len(d.cfg.TrustedProxies) == 0, stateWarn,
+				"the base URL is https and the service speaks http, so a proxy stands before it, but none is trusted",
+				"name it in INTEGRITY_TRUSTED_PROXIES: all visitors share one limit, and MCP clients that sign in by OAuth are refused (403) " +
+					"where it passes another Host than that of the base URL (nginx: proxy_set_header Host $host)",
+			},
+			verdict{true, StateOK, fmt.Sprintf("trusted: %v", d.cfg.TrustedProxies), ""})
 		return
 	}
 	shown, err := d.cfg.LoadCertificate()
