@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"os"
 	"os/user"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +20,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"integrityledger/domain"
@@ -101,22 +99,11 @@ func Arguments(least, most int) cobra.PositionalArgs {
 		if len(args) >= least && len(args) <= most {
 			return nil // cobra names the flags that are missing
 		}
-		var required, missing []string
-		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if !slices.Contains(f.Annotations[cobra.BashCompOneRequiredFlag], "true") {
-				return
-			}
-			required = append(required, "--"+f.Name+" "+strings.ToUpper(f.Name))
-			if !f.Changed {
-				missing = append(missing, "--"+f.Name)
-			}
-		})
-		line := strings.Replace(c.UseLine(), " [flags]", strings.Join(append([]string{""}, required...), " ")+" [flags]", 1)
 		lacks := ""
-		if len(missing) > 0 {
-			lacks = "; missing: " + strings.Join(missing, ", ")
+		if err := c.ValidateRequiredFlags(); err != nil {
+			lacks = "; " + err.Error()
 		}
-		return fmt.Errorf("the command must read %q%s; see %s --help", line, lacks, c.CommandPath())
+		return fmt.Errorf("the command must read %q%s; see %s --help", c.UseLine(), lacks, c.CommandPath())
 	}
 }
 

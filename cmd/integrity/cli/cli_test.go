@@ -67,7 +67,7 @@ func TestManual(t *testing.T) {
 // A command line without its arguments names the flags that it lacks too, and a proposal stands on a line of its own.
 func TestWhatACommandLineLacks(t *testing.T) {
 	for line, want := range map[string]string{
-		"make --size 1": `the command must read "root make NAME --plan PLAN --size SIZE [flags]"; missing: --plan; see root make --help`,
+		"make --size 1": `the command must read "root make NAME [flags]"; required flag(s) "plan" not set; see root make --help`,
 		"make x":        `required flag(s) "plan", "size" not set`,
 		"mak":           "Did you mean this?\n  make\n",
 	} {
