@@ -182,7 +182,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	if credit {
 		return drafts, nil
 	}
-	return append(drafts, o.warn(RegistrationsAllowance, period, used+1, limit)...), nil
+	return append(drafts, s.warn(o, RegistrationsAllowance, period, used+1, limit)...), nil
 }
 
 // RegistrationRoom judges one more registration of a month of which used are taken: credit says that it would take a

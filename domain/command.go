@@ -63,7 +63,8 @@ type Needs struct {
 	Pending      []OrganizationID // their reservations that have not been registered and may still be active
 	Totals       bool             // the organizations' usage, where no declaration asks for it
 	Administered []OrganizationID // their administrative events of the day
-	Requests     []OrganizationID // what the meter of requests counted in this and the neighbouring months, and the warnings of it
+	Metered      []OrganizationID // what the meters counted in this and the neighbouring months, and the warnings
+	Warnings     bool             // the organizations' warnings, where nothing else asks for them
 
 	Webhooks        []OrganizationID // their destinations, with their texts
 	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for

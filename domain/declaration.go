@@ -319,7 +319,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome = version.Record(company.Reference)
 	c.Usage.Used++
 	c.CompanyUsed++
-	return append(drafts, o.warn(VersionsAllowance, usage.Period, c.Usage.Used, usage.Limit)...), nil
+	return append(drafts, s.warn(o, VersionsAllowance, usage.Period, c.Usage.Used, usage.Limit)...), nil
 }
 
 // body is the registration of a version that is current, signed with the public id of its reservation if it has one.

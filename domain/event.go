@@ -124,7 +124,7 @@ var (
 	RetentionChanged          = declare[RetentionChangedBody]("organization.retention_changed", 1, nil)
 	CreditsAdded              = declare[CreditsAddedBody]("organization.credits_added", 1, nil)
 	ClockReset                = declare[ClockResetBody]("clock.reset", 1, nil)
-	QuotaWarningReached       = declare[QuotaWarningReachedBody]("quota.warning_reached", 1, nil)
+	QuotaWarningReached       = declare[QuotaWarningReachedBody]("quota.warning_reached", 2, nil)
 	MemberAdded               = declare("member.added", 1, func(b *MemberAddedBody) []*TextRef { return refs(&b.Email) })
 	MemberChanged             = declare[MemberChangedBody]("member.changed", 1, nil)
 	InvitationMade            = declare("member.invited", 1, func(b *MemberInvitedBody) []*TextRef { return refs(&b.Email) })
@@ -170,6 +170,10 @@ type Body interface {
 	// cannot follow the state.
 	apply(s *State, e *Event) error
 }
+
+// earlier is a body whose data may be of an earlier version than the newest of its type: while a rule is off, programs
+// that know no later one read it.
+type earlier interface{ version() int16 }
 
 // eventRow is what this program knows of one event type.
 type eventRow struct {

@@ -164,12 +164,12 @@ type ChangePlan struct {
 
 func (c *ChangePlan) Need(n *Needs) {
 	n.Totals = true
-	n.Requests = append(n.Requests, c.Organization)
+	n.Metered = append(n.Metered, c.Organization)
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
 
-// Decide implements Command. What the month has used of the new plan's allowances
-// may call for warnings at once; those given under the old plan stay given.
+// Decide implements Command. What the month has used of the new plan's allowances may call for warnings at once; what a
+// meter noted under the old plan is told first.
 func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
@@ -189,11 +189,23 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	plan, period := s.plans.Of(after.Plan, after.Internal), PeriodOf(now)
+	var noted, metered []Draft
+	for _, a := range MeteredAllowances() {
+		given := o.Warned[a]
+		if s.follows(WarningsByLimit) {
+			noted = append(noted, s.warnOfMeter(o, a, &given, period, nil, now)...)
+			if plan.limitOf(a) == nil {
+				continue
+			}
+		}
+		metered = append(metered, s.warnOfMeter(o, a, &given, period, plan.limitOf(a), now)...)
+	}
 	return slices.Concat(
+		noted,
 		[]Draft{{Subject: c.Organization.String(), Body: &after}},
-		o.warn(VersionsAllowance, period, s.Used(UsageKey{c.Organization, period, CompanyID{}}), plan.VersionsPerMonth),
-		o.warn(RegistrationsAllowance, period, s.registrations[monthKey{c.Organization, period}], plan.RegistrationsPerMonth),
-		s.warnOfRequests(o, period, plan.RequestsPerMonth, now),
+		s.warn(o, VersionsAllowance, period, s.Used(UsageKey{c.Organization, period, CompanyID{}}), plan.VersionsPerMonth),
+		s.warn(o, RegistrationsAllowance, period, s.registrations[monthKey{c.Organization, period}], plan.RegistrationsPerMonth),
+		metered,
 	), nil
 }
 
@@ -217,16 +229,20 @@ type ChangeLimits struct {
 	Unfinalized *int32 // nil: MaxUnfinalized again
 }
 
-func (c *ChangeLimits) Need(*Needs) {}
+func (c *ChangeLimits) Need(n *Needs) { n.Warnings = true }
 
-func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
-	if s.Organization(c.Organization) == nil {
+func (c *ChangeLimits) Decide(s *State, now time.Time) ([]Draft, error) {
+	o := s.Organization(c.Organization)
+	if o == nil {
 		return nil, errUnknownOrganization
 	}
 	if c.Unfinalized != nil && *c.Unfinalized < 1 {
 		return nil, InvalidMember("/unfinalized", "RANGE", "must be at least 1")
 	}
-	return []Draft{{Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
+	after := *o
+	after.UnfinalizedLimit = c.Unfinalized
+	return append([]Draft{{Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}},
+		s.warn(o, UnfinalizedAllowance, PeriodOf(now), int64(o.Unfinalized), new(int64(after.UnfinalizedMost())))...), nil
 }
 
 // MaxRetentionDays is the longest that bytes are kept.

@@ -157,14 +157,14 @@ func (p *Period) UnmarshalText(text []byte) error {
 
 const (
 	warningCount   = 3
-	allowanceCount = 3
+	allowanceCount = 6
 )
 
-// WarningPercents are the parts of a month's allowance at which an organization
-// is warned, once a month and allowance each (specification, Events).
+// WarningPercents are the parts of an allowance at which an organization is warned, once for each month, allowance and
+// limit (specification, Events; contract, section 12).
 func WarningPercents() [warningCount]int { return [warningCount]int{80, 95, 100} }
 
-// Allowance is one of the month's allowances of which an organization is warned.
+// Allowance is an allowance of which an organization is warned.
 type Allowance uint8
 
 // The allowances (specification, Limits). VersionsAllowance is zero: events about it do not name it.
@@ -172,9 +172,14 @@ const (
 	VersionsAllowance      Allowance = iota // new hash-only versions
 	RequestsAllowance                       // requests beside the integrity API
 	RegistrationsAllowance                  // registrations of artifacts; credits are not part of it
+	AttemptsAllowance                       // webhook attempts
+	PendingAllowance                        // reservations that are pending at a time
+	UnfinalizedAllowance                    // versions that are reserved and not registered at a time
 )
 
-var allowanceNames = [allowanceCount]string{"versions", "requests", "registrations"}
+var allowanceNames = [allowanceCount]string{
+	"versions", "requests", "registrations", "webhookAttempts", "pendingReservations", "unfinalizedIdentities",
+}
 
 func (a Allowance) String() string { return allowanceNames[a] }
 
@@ -191,69 +196,92 @@ func (a *Allowance) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Warnings is what an organization was warned of in the last month that had a warning of an allowance; nil is not
-// reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
+// Warnings is what an organization was warned of under the last month and limit that had a warning of an allowance; nil is
+// not reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
 type Warnings struct {
 	Period    Period
+	Limit     int64                    // 0: of any limit of the month, as before the rule WarningsByLimit
 	ReachedAt [warningCount]*time.Time // by WarningPercents
-}
-
-// In is the warnings of one month.
-func (w Warnings) In(p Period) Warnings {
-	if w.Period == p {
-		return w
-	}
-	return Warnings{Period: p}
+	Used      [warningCount]int64 // as Limit
 }
 
 // With is the warnings after one more.
-func (w Warnings) With(p Period, percent int, at time.Time) Warnings {
-	w = w.In(p)
-	for i, known := range WarningPercents() {
-		if known == percent && w.ReachedAt[i] == nil {
-			w.ReachedAt[i] = &at
+func (w Warnings) With(b *QuotaWarningReachedBody, at time.Time) Warnings {
+	if limit := b.of(); w.Period != b.Period || w.Limit != limit {
+		w = Warnings{Period: b.Period, Limit: limit}
+	}
+	for i, percent := range WarningPercents() {
+		if percent == b.Percent && w.ReachedAt[i] == nil {
+			if w.ReachedAt[i] = &at; b.ByLimit {
+				w.Used[i] = b.Used
+			}
 		}
 	}
 	return w
 }
 
-// QuotaWarningReachedBody says that the organization has used a part of its month's
-// allowance. It changes nothing: nothing is ever bought, and no plan changed.
+// given reports whether the organization was warned of a part in a month, and of this limit once that counts.
+func (s *State) given(w Warnings, period Period, limit int64, part int) bool {
+	return w.Period == period && w.ReachedAt[part] != nil && (w.Limit == limit || !s.follows(WarningsByLimit))
+}
+
+// QuotaWarningReachedBody says that the organization has used a part of an allowance. It changes nothing: nothing is ever
+// bought, and no plan changed.
 type QuotaWarningReachedBody struct {
 	Allowance Allowance `json:"allowance,omitempty"`
 	Percent   int       `json:"percent"`
 	Period    Period    `json:"period"`
 	Used      int64     `json:"used"`
 	Limit     int64     `json:"limit"`
+	ByLimit   bool      `json:"byLimit,omitempty"` // by the rule WarningsByLimit: a warning of another limit starts anew
+}
+
+// version is 1 of data that has no member byLimit.
+func (b *QuotaWarningReachedBody) version() int16 {
+	if b.ByLimit {
+		return 2
+	}
+	return 1
+}
+
+// of is the limit that the warning belongs to, 0 for all of the month.
+func (b *QuotaWarningReachedBody) of() int64 {
+	if b.ByLimit {
+		return b.Limit
+	}
+	return 0
 }
 
 func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
 	o := s.organizations[e.Organization]
-	o.Warned[b.Allowance] = o.Warned[b.Allowance].With(b.Period, b.Percent, e.OccurredAt)
+	o.Warned[b.Allowance] = o.Warned[b.Allowance].With(b, e.OccurredAt)
 	return nil
 }
 
-// warn drafts a warning for each part of the allowance that used reaches and that was not warned of this month. A limit of
-// nil or 0 has no parts.
-func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64) []Draft {
-	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
+// warning drafts one.
+func (s *State) warning(o *Organization, a Allowance, period Period, percent int, used, limit int64) Draft {
+	return Draft{Subject: o.ID.String(), Body: &QuotaWarningReachedBody{
+		Allowance: a, Percent: percent, Period: period, Used: used, Limit: limit, ByLimit: s.follows(WarningsByLimit),
+	}}
+}
+
+// warn drafts a warning for each part of the allowance that used reaches and that was not given. A limit of nil or 0 has
+// no parts.
+func (s *State) warn(o *Organization, a Allowance, period Period, used int64, limit *int64) []Draft {
+	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) || !s.follows(WarningsByLimit) && a >= AttemptsAllowance {
 		return nil
 	}
-	given := o.Warned[a].In(period)
 	var drafts []Draft
 	for i, percent := range WarningPercents() {
-		if given.ReachedAt[i] == nil && used >= share(*limit, percent) {
-			drafts = append(drafts, Draft{
-				Subject: o.ID.String(),
-				Body:    &QuotaWarningReachedBody{Allowance: a, Percent: percent, Period: period, Used: used, Limit: *limit},
-			})
+		if used >= share(*limit, percent) && !s.given(o.Warned[a], period, *limit, i) {
+			drafts = append(drafts, s.warning(o, a, period, percent, used, *limit))
 		}
 	}
 	return drafts
 }
 
-// RequestUsage is what the meter of requests counted in a month. Metering is no event; what it reached becomes one.
-type RequestUsage struct {
+// MeterUsage is what a meter counted in a month. Metering is no event; what it reached becomes one.
+type MeterUsage struct {
 	Used int64
 	// When each part of the allowance was reached, by WarningPercents, and of what
 	// allowance; nil is not reached, or not noted.
@@ -261,9 +289,26 @@ type RequestUsage struct {
 	Limits    [warningCount]*int64
 }
 
-// AddRequests loads what was counted in a month.
-func (s *State) AddRequests(o OrganizationID, p Period, u RequestUsage) {
-	s.requests.put(monthKey{o, p}, u)
+// MeteredAllowances are the allowances that are counted beside the log.
+func MeteredAllowances() []Allowance { return []Allowance{RequestsAllowance, AttemptsAllowance} }
+
+// limitOf is what a plan sets for an allowance of MeteredAllowances.
+func (p Plan) limitOf(a Allowance) *int64 {
+	if a == AttemptsAllowance {
+		return p.WebhookAttemptsPerMonth
+	}
+	return p.RequestsPerMonth
+}
+
+type meterKey struct {
+	organization OrganizationID
+	allowance    Allowance
+	period       Period
+}
+
+// AddMetered loads what a meter counted in a month.
+func (s *State) AddMetered(o OrganizationID, a Allowance, p Period, u MeterUsage) {
+	s.meters.put(meterKey{o, a, p}, u)
 }
 
 // AddWarnings loads what an organization that was loaded before was warned of.
@@ -276,57 +321,87 @@ func (s *State) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
 // WarningLifetime is how long a month that has ended is still warned of.
 const WarningLifetime = 72 * time.Hour
 
-// WarnOfRequests turns what the meter of requests has reached into events. It is the service's own, sent by the process that
-// sees that something was reached. All that it says is read under the shard's lock, so several that see the same warn
-// once, and one that stops between counting and warning leaves the warning to the next.
-type WarnOfRequests struct {
+// WarnOfMeters turns what the meters have reached into events. It is the service's own, sent by the process that sees that
+// something was reached. All that it says is read under the shard's lock, so several that see the same warn once, and one
+// that stops between counting and warning leaves the warning to the next.
+type WarnOfMeters struct {
 	Origin
 }
 
-func (c *WarnOfRequests) Need(n *Needs) { n.Requests = append(n.Requests, c.Organization) }
+func (c *WarnOfMeters) Need(n *Needs) { n.Metered = append(n.Metered, c.Organization) }
 
 // Decide implements Command. A warning of the last month is written in this one
 // where the process that counted it stopped before.
-func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
+func (c *WarnOfMeters) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
 		return nil, errUnknownOrganization
 	}
-	period := PeriodOf(now)
-	drafts := s.warnOfRequests(o, period.Previous(), nil, now)
-	return append(drafts, s.warnOfRequests(o, period, s.plans.Of(o.Plan, o.Internal).RequestsPerMonth, now)...), nil
+	period, plan := PeriodOf(now), s.plans.Of(o.Plan, o.Internal)
+	var drafts []Draft
+	for _, a := range MeteredAllowances() {
+		given := o.Warned[a]
+		drafts = append(drafts, s.warnOfMeter(o, a, &given, period.Previous(), nil, now)...)
+		drafts = append(drafts, s.warnOfMeter(o, a, &given, period, plan.limitOf(a), now)...)
+	}
+	return drafts, nil
 }
 
-// warnOfRequests drafts a warning for each part of the allowance that the meter noted, as it noted it, or that is
-// reached of limit, the allowance from now on. A month before the last warning gets none; the present one is before it
-// only after a ClockReset.
-func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time) []Draft {
-	given, u := o.Warned[RequestsAllowance], s.requests[monthKey{o.ID, period}]
-	if given.Period > period && period != PeriodOf(now) {
+// warnOfMeter drafts a warning for each part of the allowance that the meter noted, as it noted it, or that is reached of
+// limit, the allowance from now on; nil stands for the allowance that was noted last. It adds what it drafts to given. A
+// month before the last warning gets none; the present one is before it only after a ClockReset.
+func (s *State) warnOfMeter(o *Organization, a Allowance, given *Warnings, period Period, limit *int64, now time.Time) []Draft {
+	byLimit, present, u := s.follows(WarningsByLimit), period == PeriodOf(now), s.meters[meterKey{o.ID, a, period}]
+	if given.Period > period && !present || !byLimit && a == AttemptsAllowance {
 		return nil
 	}
-	given = given.In(period)
+	if byLimit && limit == nil {
+		var last time.Time
+		if limit, last = u.lastLimit(); limit != nil && given.Period == period && given.Limit != *limit && !last.After(given.last()) {
+			return nil // another limit took its place since
+		}
+	}
 	var drafts []Draft
 	for i, percent := range WarningPercents() {
-		of := limit
-		switch noted := u.ReachedAt[i]; {
-		case given.ReachedAt[i] != nil, noted != nil && period != PeriodOf(now) && now.Sub(*noted) > WarningLifetime:
-			continue
-		case noted != nil && u.Limits[i] != nil:
-			of = u.Limits[i]
-		case noted == nil && (limit == nil || u.Used < share(*limit, percent)):
+		of, noted := limit, u.ReachedAt[i]
+		if noted != nil && u.Limits[i] != nil {
+			switch {
+			case !byLimit:
+				of = u.Limits[i]
+			case limit == nil || *u.Limits[i] != *limit:
+				noted = nil // of another limit
+			}
+		}
+		if of == nil || *of <= 0 || noted == nil && (limit == nil || u.Used < share(*limit, percent)) ||
+			s.given(*given, period, *of, i) || noted != nil && !present && now.Sub(*noted) > WarningLifetime {
 			continue
 		}
-		if of == nil || *of <= 0 {
-			continue
-		}
-		drafts = append(drafts, Draft{
-			Subject: o.ID.String(),
-			// A request that was refused after all is counted down again; its warning stays.
-			Body: &QuotaWarningReachedBody{Allowance: RequestsAllowance, Percent: percent, Period: period, Used: max(u.Used, share(*of, percent)), Limit: *of},
-		})
+		// A request that was refused after all is counted down again; its warning stays.
+		draft := s.warning(o, a, period, percent, max(u.Used, share(*of, percent)), *of)
+		*given = given.With(draft.Body.(*QuotaWarningReachedBody), now) //nolint:forcetypeassert // warning makes no other
+		drafts = append(drafts, draft)
 	}
 	return drafts
+}
+
+// lastLimit is the allowance of which a part was reached last, and when; nil if none was.
+func (u MeterUsage) lastLimit() (limit *int64, last time.Time) {
+	for i, at := range u.ReachedAt {
+		if at != nil && !at.Before(last) {
+			last, limit = *at, u.Limits[i]
+		}
+	}
+	return limit, last
+}
+
+// last is when the last warning was given.
+func (w Warnings) last() (last time.Time) {
+	for _, at := range w.ReachedAt {
+		if at != nil && at.After(last) {
+			last = *at
+		}
+	}
+	return last
 }
 
 // share is the least use that is a percentage of a limit, without overflow.

@@ -169,10 +169,10 @@ func allowances(events []Event) (list []string) {
 	return list
 }
 
-// warnOfRequests lets the service look at the meter, and lists what it warned of.
-func (w *world) warnOfRequests() string {
+// warnOfMeters lets the service look at the meters, and lists what it warned of.
+func (w *world) warnOfMeters() string {
 	w.t.Helper()
-	c := &WarnOfRequests{Origin: w.origin}
+	c := &WarnOfMeters{Origin: w.origin}
 	before := len(w.events)
 	if code := w.execute(c); code != "" {
 		w.t.Fatal(code)
@@ -188,16 +188,16 @@ func TestWarningsOfRequests(t *testing.T) {
 	w.state.plans["none"] = Plan{PerMinute: 1, RequestsPerMonth: &zero}
 	o, month := w.origin.Organization, PeriodOf(w.now)
 	meter := func(p Period, used int64, reached ...int64) {
-		u := RequestUsage{Used: used}
+		u := MeterUsage{Used: used}
 		for i, limit := range reached {
 			at := w.now
 			u.ReachedAt[i], u.Limits[i] = &at, &limit
 		}
-		w.state.AddRequests(o, p, u)
+		w.state.AddMetered(o, RequestsAllowance, p, u)
 	}
 	want := func(what, want string) {
 		t.Helper()
-		if got := w.warnOfRequests(); got != want {
+		if got := w.warnOfMeters(); got != want {
 			t.Errorf("%s: warned of %s, want %s", what, got, want)
 		}
 	}
@@ -291,5 +291,107 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	w.plan("small", false)
 	if got := fmt.Sprint(allowances(w.events)[3:]); got != "[registrations 80 3/2@2026-12 registrations 95 3/2@2026-12 registrations 100 3/2@2026-12]" {
 		t.Errorf("a smaller plan warned of %s", got)
+	}
+}
+
+// Once the rule is on, warnings belong to a limit: they start anew with another plan, whatever carries them, and tell what
+// was used.
+func TestWarningsBelongToALimit(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	w.state.Follow(WarningsByLimit)
+	limit := func(n int64) Plan {
+		return Plan{PerMinute: 1, VersionsPerMonth: &n, RequestsPerMonth: &n, RegistrationsPerMonth: &n, WebhookAttemptsPerMonth: &n}
+	}
+	w.state.plans["gratis"], w.state.plans["pro"], w.state.plans["twin"] = limit(10), limit(100), limit(10)
+	o, month := w.origin.Organization, PeriodOf(w.now)
+	meter := func(used int64, reached ...int64) {
+		for _, a := range MeteredAllowances() {
+			u := MeterUsage{Used: used}
+			for i, limit := range reached {
+				at := w.now
+				u.ReachedAt[i], u.Limits[i] = &at, &limit
+			}
+			w.state.AddMetered(o, a, month, u)
+		}
+	}
+	seen := 0
+	want := func(what string, want ...string) {
+		t.Helper()
+		all := allowances(w.events)
+		if got := fmt.Sprint(all[seen:]); got != fmt.Sprint(want) {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+		seen = len(all)
+	}
+	for version := range int32(10) {
+		if _, code := w.register("d", version+1, "x", nil); code != "" {
+			t.Fatal(code)
+		}
+	}
+	want("10 of 10", "versions 80 8/10@2026-11", "versions 95 10/10@2026-11", "versions 100 10/10@2026-11")
+	meter(8, 10)
+	w.plan("pro", false)
+	want("what was noted of the former plan", "requests 80 8/10@2026-11", "webhookAttempts 80 8/10@2026-11")
+	warned := w.state.Organization(o).Warned[VersionsAllowance]
+	if warned.Limit != 10 || warned.Used != [3]int64{8, 10, 10} {
+		t.Errorf("warned of %+v", warned)
+	}
+	meter(80, 100)
+	w.warnOfMeters()
+	w.warnOfMeters()
+	want("of the new plan", "requests 80 80/100@2026-11", "webhookAttempts 80 80/100@2026-11")
+	w.plan("gratis", false)
+	want("back again", "requests 80 80/10@2026-11", "requests 95 80/10@2026-11", "requests 100 80/10@2026-11",
+		"webhookAttempts 80 80/10@2026-11", "webhookAttempts 95 80/10@2026-11", "webhookAttempts 100 80/10@2026-11")
+	w.plan("twin", false)
+	want("a plan of the same limit")
+	w.warnOfMeters()
+	want("told already")
+	w.now = month.End()
+	w.warnOfMeters()
+	want("what was told, in the next month")
+	again := NewState(w.state.plans)
+	for i := range w.events {
+		if err := again.Apply(&w.events[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := fmt.Sprint(again.Organization(o).Warned), fmt.Sprint(w.state.Organization(o).Warned); got != want {
+		t.Errorf("a replay gives %s, want %s", got, want)
+	}
+}
+
+// Reservations warn of both their limits, in every month, and of a limit that the operator sets.
+func TestWarningsOfReservations(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	reserve := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if _, code := w.reserve(fmt.Sprint("d-", i), 1); code != "" {
+				t.Fatal(code)
+			}
+		}
+	}
+	reserve(0, 800)
+	if got := allowances(w.events); got != nil {
+		t.Fatalf("without the rule: %s", got)
+	}
+	w.state.Follow(WarningsByLimit)
+	reserve(0, 800) // renewed
+	if got := allowances(w.events); got != nil {
+		t.Fatalf("renewed: %s", got)
+	}
+	reserve(800, 1000)
+	limit := int32(1000)
+	w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &limit})
+	w.now = PeriodOf(w.now).End()
+	limit = 1100
+	w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &limit})
+	reserve(1000, 1001)
+	want := "[pendingReservations 80 801/1000@2026-11 pendingReservations 95 950/1000@2026-11 pendingReservations 100 1000/1000@2026-11 " +
+		"unfinalizedIdentities 80 1000/1000@2026-11 unfinalizedIdentities 95 1000/1000@2026-11 unfinalizedIdentities 100 1000/1000@2026-11 " +
+		"unfinalizedIdentities 80 1000/1100@2026-12]"
+	if got := fmt.Sprint(allowances(w.events)); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -77,6 +77,7 @@ type Reserve struct {
 func (c *Reserve) Need(n *Needs) {
 	n.Declarations = append(n.Declarations, DeclarationNeed{c.Organization, c.Key, c.Version})
 	n.Pending = append(n.Pending, c.Organization)
+	n.Warnings = true
 }
 
 // Decide implements Command. Both limits are counted under the shard's lock, so they are exact, and they refuse new
@@ -96,6 +97,7 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 		known = s.Version(document.ID, v.Version)
 	}
 	c.Outcome, c.Replayed = Reservation{PublicID: b.PublicID, ExpiresAt: b.ExpiresAt, Status: ReservationPending}, false
+	newPending := true
 	if known != nil {
 		is := known.Reservation(now)
 		b.PublicID, b.Renewed = known.PublicID, true
@@ -105,10 +107,19 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 			c.Outcome = is
 			return nil, nil
 		}
+		newPending = is.Status != ReservationPending
 	} else if err := cmp.Or(company.takesVersions(), o.checkUnfinalized(), s.checkPending(c.Organization, now)); err != nil {
 		return nil, err
 	}
-	return []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
+	drafts := []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: b}}
+	if newPending {
+		active, _ := s.pendingOf(c.Organization, now)
+		drafts = append(drafts, s.warn(o, PendingAllowance, PeriodOf(now), int64(active+1), new(int64(MaxPendingReservations)))...)
+	}
+	if known == nil {
+		drafts = append(drafts, s.warn(o, UnfinalizedAllowance, PeriodOf(now), int64(o.Unfinalized+1), new(int64(o.UnfinalizedMost())))...)
+	}
+	return drafts, nil
 }
 
 // UnfinalizedMost is how many versions the organization may reserve and leave
@@ -130,10 +141,8 @@ func (o *Organization) checkUnfinalized() error {
 		"This organization has %d reserved versions that were never registered and may have no more: register them, or ask the operator for a higher limit.", o.Unfinalized)
 }
 
-// checkPending refuses one more active reservation. It can succeed again when the first of them expires.
-func (s *State) checkPending(id OrganizationID, now time.Time) error {
-	active := 0
-	var earliest time.Time
+// pendingOf counts an organization's active reservations, and tells when the first of them expires.
+func (s *State) pendingOf(id OrganizationID, now time.Time) (active int, earliest time.Time) {
 	for _, expires := range s.pending[id] {
 		if !expires.After(now) {
 			continue
@@ -142,6 +151,12 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 			earliest = expires
 		}
 	}
+	return active, earliest
+}
+
+// checkPending refuses one more active reservation. It can succeed again when the first of them expires.
+func (s *State) checkPending(id OrganizationID, now time.Time) error {
+	active, earliest := s.pendingOf(id, now)
 	if active < MaxPendingReservations {
 		return nil
 	}

@@ -25,6 +25,10 @@ type Rule string
 // ReservedBeforeClosing lets a version that was reserved before its company was closed be registered there.
 const ReservedBeforeClosing Rule = "reserved-before-closing"
 
+// WarningsByLimit lets quota warnings belong to a limit, so that they start anew with a plan, and be about webhook
+// attempts, pending reservations and unfinalized versions.
+const WarningsByLimit Rule = "warnings-by-limit"
+
 // RuleEntry describes a rule to operators.
 type RuleEntry struct {
 	Name    Rule
@@ -36,6 +40,7 @@ type RuleEntry struct {
 func Rules() []RuleEntry {
 	return []RuleEntry{
 		{ReservedBeforeClosing, 1_000_000, "a version that was reserved before its company was closed can still be registered"},
+		{WarningsByLimit, 1_000_000, "quota warnings start anew with another limit, and are about webhook attempts and reservations too"},
 	}
 }
 

@@ -37,7 +37,7 @@ type State struct {
 	destinations table[CompanyID, int]
 	links        table[LinkID, *OAuthLink]
 	passkeys     table[PasskeyID, *Passkey] // not removed
-	requests     table[monthKey, RequestUsage]
+	meters       table[meterKey, MeterUsage]
 	// administered is loaded only where a command is administrative; administering lists the organizations whose count
 	// this state's commands have raised, in the order of the first command.
 	administered  table[OrganizationID, AdministeredDay]
@@ -251,9 +251,13 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 			return nil, err
 		}
 		sequence++
+		version := k.version
+		if b, ok := d.Body.(earlier); ok {
+			version = b.version()
+		}
 		e := &events[i]
 		*e = Event{
-			Organization: origin.Organization, Sequence: sequence, ID: NewID[EventID](now), V: k.version, Type: k.eventType,
+			Organization: origin.Organization, Sequence: sequence, ID: NewID[EventID](now), V: version, Type: k.eventType,
 			Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: origin.Actor, RequestID: origin.RequestID,
 			Data: data, Body: d.Body, Texts: d.Texts, Answer: d.Answer, Sealed: d.Sealed,
 		}

@@ -131,7 +131,8 @@ func (s *service) warnings() (list []string) {
 // Warnings of every allowance are events of the history, are shown where their
 // allowance is, wait to be mailed, and are not in the feed.
 func TestEveryAllowanceWarns(t *testing.T) {
-	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 2, "requestsPerMonth": 10, "registrationsPerMonth": 5}}`)})
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 2, "requestsPerMonth": 10, "registrationsPerMonth": 5},
+		"pro": {"perMinute": 10000, "versionsPerMonth": 100, "requestsPerMonth": 100, "registrationsPerMonth": 100}}`)})
 	s.hold()
 	text := func(n int) {
 		t.Helper()
@@ -179,6 +180,28 @@ func TestEveryAllowanceWarns(t *testing.T) {
 		}
 	}
 	s.get("/api/v1/audit-events?action=quota.warning_reached").is(http.StatusOK)
+	first := s.get(integrity + "/usage").is(http.StatusOK)["warnings"].([]any)[0].(map[string]any)
+	equal(t, "a warning", first, map[string]any{"allowance": "versions", "percent": 80, "limit": 2, "used": 2, "reachedAt": first["reachedAt"]})
+
+	// Another plan has other limits, of which nothing was reached; back under the former one, what it was warned of is shown.
+	s.changePlan("pro", false)
+	for _, path := range []string{"/api/v1/usage", integrity + "/usage"} {
+		if got := shown(s.get(path).is(http.StatusOK)); got != nil {
+			t.Errorf("%s on a larger plan shows %s", path, got)
+		}
+	}
+	s.changePlan("gratis", false)
+	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+"]" {
+		t.Errorf("back again, /integrity/usage shows %s", got)
+	}
+
+	// Reservations and webhook attempts are shown with the versions.
+	limit := int32(1)
+	must(s, &domain.ChangeLimits{Origin: s.org.Operator(), Unfinalized: &limit})
+	s.reserved("r", 1)
+	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+" unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100]" {
+		t.Errorf("with a reservation, /integrity/usage shows %s", got)
+	}
 	s.at(domain.PeriodOf(s.Now()).End())
 	if got := shown(s.get("/api/v1/usage").is(http.StatusOK)); got != nil {
 		t.Errorf("the next month shows %s", got)

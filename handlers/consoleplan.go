@@ -22,12 +22,8 @@ const (
 	entriesPiece = 500
 )
 
-// What the allowances are called of which nobody is warned: webhook attempts of a month, administrative events of a
-// day.
-const (
-	attemptsAllowance       = "webhookAttempts"
-	administrativeAllowance = "administrativeEvents"
-)
+// administrativeAllowance is what the administrative events of a day are called, of which nobody is warned.
+const administrativeAllowance = "administrativeEvents"
 
 // planConsole are the page of the plan, and the month's entries as a file.
 func (s *server) planConsole(both func(method, path string, handle handler, p policy)) {
@@ -86,14 +82,14 @@ func (s *server) plan(r *http.Request) (any, error) {
 	return s.showEntries(r, shown, period)
 }
 
-// viewUses are a month's allowances, those of which an organization is warned first.
+// viewUses are a month's allowances.
 func viewUses(m query.MonthlyLimits) []web.Allowance {
 	view := func(name string, u domain.Usage) web.Allowance {
 		return web.Allowance{Name: name, Used: u.Used, Limit: u.Limit}
 	}
 	return []web.Allowance{
 		view(domain.VersionsAllowance.String(), m.Versions), view(domain.RequestsAllowance.String(), m.Requests),
-		view(domain.RegistrationsAllowance.String(), m.Registrations), view(attemptsAllowance, m.WebhookAttempts),
+		view(domain.RegistrationsAllowance.String(), m.Registrations), view(domain.AttemptsAllowance.String(), m.WebhookAttempts),
 	}
 }
 
@@ -109,9 +105,6 @@ func (s *server) usesOf(ctx context.Context, c *call, m query.MonthlyLimits, per
 	}
 	uses := viewUses(m)
 	for i := range uses {
-		if uses[i].Name == attemptsAllowance {
-			continue // nobody is warned of them
-		}
 		for _, percent := range domain.WarningPercents() {
 			mark := web.Mark{Percent: percent}
 			for _, w := range append(versions.Warnings, account.Warnings...) {

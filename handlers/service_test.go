@@ -107,8 +107,8 @@ func (s *service) process(o options) {
 	})
 	ledger := s.Ledger.Ledger
 	routed := s.Routed(s.t)
-	warner := queue.NewRequestWarner(queue.RequestWarner{
-		Pool: routed, Shards: s.Installation.Shards, Do: ledger.Do, Now: s.Now, Log: log,
+	warner := queue.NewMeterWarner(queue.MeterWarner{
+		Pool: routed, Shards: s.Installation.Shards, Plans: o.plans, Do: ledger.Do, Now: s.Now, Log: log,
 	})
 	operating, err := os.ReadFile("../cmd/integrity/OPERATING.md")
 	check(s.t, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
 )
@@ -15,19 +16,28 @@ const (
 	VALUES ($1, $2, 0, $3, $4, $5, $6, 0, $7)`
 	updatePlan   = `UPDATE organization_state SET plan = $3, internal = $4, per_minute = $5 WHERE shard = $1 AND organization_id = $2`
 	updateLimits = `UPDATE organization_state SET unfinalized_limit = $3 WHERE shard = $1 AND organization_id = $2`
-	// A new month's first warning replaces those of the month before, which stay in the log. Those of versions are columns
-	// of organization_state, which every group reads.
-	updateWarnings = `UPDATE organization_state SET warned_period = $3,
-		warned_80  = CASE WHEN warned_period = $3 THEN coalesce(warned_80, $4) ELSE $4::timestamptz END,
-		warned_95  = CASE WHEN warned_period = $3 THEN coalesce(warned_95, $5) ELSE $5::timestamptz END,
-		warned_100 = CASE WHEN warned_period = $3 THEN coalesce(warned_100, $6) ELSE $6::timestamptz END
-	WHERE shard = $1 AND organization_id = $2`
-	upsertWarnings = `INSERT INTO allowance_warnings AS w (shard, organization_id, period, at_80, at_95, at_100, allowance)
-	VALUES ($1, $2, $3, $4, $5, $6, $7)
-	ON CONFLICT (shard, organization_id, allowance) DO UPDATE SET period = excluded.period,
-		at_80  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_80, excluded.at_80) ELSE excluded.at_80 END,
-		at_95  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_95, excluded.at_95) ELSE excluded.at_95 END,
-		at_100 = CASE WHEN w.period = excluded.period THEN coalesce(w.at_100, excluded.at_100) ELSE excluded.at_100 END`
+	// The first warning of a new month, or of another limit, replaces those before, which stay in the log. Those of
+	// versions are columns of organization_state, which every group reads.
+	updateWarnings = `UPDATE organization_state o SET warned_period = $3, warned_limit = $4,
+		warned_80  = CASE WHEN w.same THEN coalesce(warned_80, $5) ELSE $5::timestamptz END,
+		warned_95  = CASE WHEN w.same THEN coalesce(warned_95, $6) ELSE $6::timestamptz END,
+		warned_100 = CASE WHEN w.same THEN coalesce(warned_100, $7) ELSE $7::timestamptz END,
+		warned_used_80  = CASE WHEN w.same THEN coalesce(warned_used_80, $8) ELSE $8::bigint END,
+		warned_used_95  = CASE WHEN w.same THEN coalesce(warned_used_95, $9) ELSE $9::bigint END,
+		warned_used_100 = CASE WHEN w.same THEN coalesce(warned_used_100, $10) ELSE $10::bigint END
+	FROM (SELECT shard, organization_id, warned_period = $3 AND warned_limit IS NOT DISTINCT FROM $4::bigint AS same
+		FROM organization_state WHERE shard = $1 AND organization_id = $2) w
+	WHERE o.shard = $1 AND o.organization_id = $2`
+	sameWarnings   = `CASE WHEN w.period = excluded.period AND w.of_limit IS NOT DISTINCT FROM excluded.of_limit THEN `
+	upsertWarnings = `INSERT INTO allowance_warnings AS w (shard, organization_id, period, of_limit, at_80, at_95, at_100, used_80, used_95, used_100, allowance)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+	ON CONFLICT (shard, organization_id, allowance) DO UPDATE SET period = excluded.period, of_limit = excluded.of_limit,
+		at_80    = ` + sameWarnings + `coalesce(w.at_80, excluded.at_80) ELSE excluded.at_80 END,
+		at_95    = ` + sameWarnings + `coalesce(w.at_95, excluded.at_95) ELSE excluded.at_95 END,
+		at_100   = ` + sameWarnings + `coalesce(w.at_100, excluded.at_100) ELSE excluded.at_100 END,
+		used_80  = ` + sameWarnings + `coalesce(w.used_80, excluded.used_80) ELSE excluded.used_80 END,
+		used_95  = ` + sameWarnings + `coalesce(w.used_95, excluded.used_95) ELSE excluded.used_95 END,
+		used_100 = ` + sameWarnings + `coalesce(w.used_100, excluded.used_100) ELSE excluded.used_100 END`
 	// The address is hashed where it lies, so that a rebuild, which has events alone, writes the same.
 	addressOfMember = `sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8'))
 	FROM shard_heads s
@@ -140,8 +150,9 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 	case *domain.LimitsChangedBody:
 		b.Queue(updateLimits, shard, organization, body.UnfinalizedLimit)
 	case *domain.QuotaWarningReachedBody:
-		at := domain.Warnings{}.With(body.Period, body.Percent, e.OccurredAt).ReachedAt
-		args := []any{shard, organization, int32(body.Period), at[0], at[1], at[2]}
+		w := domain.Warnings{}.With(body, e.OccurredAt)
+		args := []any{shard, organization, int32(body.Period), zeronull.Int8(w.Limit), w.ReachedAt[0], w.ReachedAt[1], w.ReachedAt[2],
+			zeronull.Int8(w.Used[0]), zeronull.Int8(w.Used[1]), zeronull.Int8(w.Used[2])}
 		if body.Allowance == domain.VersionsAllowance {
 			b.Queue(updateWarnings, args...)
 		} else {

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"fmt"
 	"context"
 	"maps"
 	"testing"
@@ -22,7 +23,7 @@ var routed = map[string]string{
 	"insert_organization": insertOrganization, "plan": updatePlan, "limits": updateLimits, "update_organizations": updateOrganizations,
 	"insert_member": insertMember, "member": updateMember, "insert_key": insertKey, "invite_member": inviteMember, "erase_addresses": eraseAddresses, "end_sessions": EndSessions,
 	"passkeys": loadPasskeys, "insert_passkey": insertPasskey, "remove_passkey": removePasskey, "expiry": changeKeyExpiry, "revoke_key": revokeKey,
-	"insert_company": insertCompany, "grant": upsertGrant, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
+	"insert_company": insertCompany, "grant": upsertGrant, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": fmt.Sprintf(loadMeter, "request_usage"),
 	"documents": upsertDocuments, "insert_documents": insertDocuments, "insert_versions": insertVersions, "reserve_documents": reserveDocuments, "reserve": reserveVersions,
 	"finalize": finalizeVersions, "revoke": revokeVersion, "revoke_highest": revokeHighest,
 	"insert_webhook": insertWebhook, "update_webhook": updateWebhook, "rotate": rotateWebhookSecret, "disable": disableWebhook,

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,8 +22,10 @@ const (
 // Columns in the order in which the types of the domain have them; readers ask for them too.
 const (
 	OrganizationColumns = `o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
-		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_80, o.warned_95, o.warned_100`
-	WarningColumns      = `organization_id, allowance, period, ARRAY[at_80, at_95, at_100] AS reached_at`
+		o.unfinalized, o.unfinalized_limit, o.warned_period, coalesce(o.warned_limit, 0), o.warned_80, o.warned_95, o.warned_100,
+		coalesce(o.warned_used_80, 0), coalesce(o.warned_used_95, 0), coalesce(o.warned_used_100, 0)`
+	WarningColumns      = `organization_id, allowance, period, coalesce(of_limit, 0) AS of_limit, ARRAY[at_80, at_95, at_100] AS reached_at,
+		ARRAY[coalesce(used_80, 0), coalesce(used_95, 0), coalesce(used_100, 0)] AS used`
 	AdministeredColumns = `organization_id, day, used`
 	CompanyColumns      = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0, c.closed_at`
 	KeyColumns          = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step, k.networks,
@@ -46,8 +49,8 @@ const (
 	loadOrganizations = eachID + OrganizationColumns + ` FROM organization_state o WHERE shard = $1 AND organization_id = n.id` + atItsKey
 	loadTotals        = eachMonth + `organization_id, period, company_id, used FROM usage
 		WHERE shard = $1 AND organization_id = n.id AND period = p.period AND company_id = '00000000-0000-0000-0000-000000000000'` + atItsKey
-	loadRequests = eachMonth + `organization_id, period, used, ARRAY[reached_80, reached_95, reached_100] AS reached_at, ARRAY[limit_80, limit_95, limit_100] AS limits
-		FROM request_usage WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey
+	loadMeter = eachMonth + `organization_id, period, used, ARRAY[reached_80, reached_95, reached_100] AS reached_at, ARRAY[limit_80, limit_95, limit_100] AS limits
+		FROM %s WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey
 	loadWarnings      = eachID + WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = n.id` + atItsKey
 	loadCompanyIDs    = eachID + CompanyColumns + ` FROM companies c WHERE shard = $1 AND company_id = n.id` + atItsKey
 	loadAdministered  = eachID + AdministeredColumns + ` FROM administrative_usage WHERE shard = $1 AND organization_id = n.id` + atItsKey
@@ -169,6 +172,9 @@ const (
 	JOIN LATERAL (` + companyOwn + `company_id = d.company_id OFFSET 0) c ON true` + highestOwn + grantOf
 )
 
+// MeterTables are where the allowances of domain.MeteredAllowances are counted.
+var MeterTables = map[domain.Allowance]string{domain.RequestsAllowance: "request_usage", domain.AttemptsAllowance: "webhook_usage"}
+
 // Load queues the queries of a group's first round trip: everything that its commands need, and every organization with
 // its usage of this and the neighbouring months (the decision may fall on the other side of midnight). The state covers
 // these months: a group that is decided in another month is refused.
@@ -181,18 +187,20 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	if needs.Totals || len(needs.Declarations) > 0 {
 		lookUp(b, shard, loadTotals, organizations, func(u loadedUsage) { s.AddUsage(u.UsageKey, u.Used) }, periods)
 	}
-	if len(needs.Requests) > 0 || len(needs.Certification.Accounts) > 0 {
+	if needs.Warnings || len(needs.Metered) > 0 || len(needs.Certification.Accounts) > 0 {
 		read(b, ScanWarnings, func(w AllowanceWarnings) { s.AddWarnings(w.Organization, w.Allowance, w.Warnings) },
 			loadWarnings, shard, distinct(organizations))
 	}
 	lookUp(b, shard, loadAdministered, needs.Administered, s.AddAdministered)
-	lookUp(b, shard, loadRequests, needs.Requests, func(r struct {
-		Organization domain.OrganizationID
-		Period       domain.Period
-		domain.RequestUsage
-	}) {
-		s.AddRequests(r.Organization, r.Period, r.RequestUsage)
-	}, periods)
+	for _, a := range domain.MeteredAllowances() {
+		lookUp(b, shard, fmt.Sprintf(loadMeter, MeterTables[a]), needs.Metered, func(m struct {
+			Organization domain.OrganizationID
+			Period       domain.Period
+			domain.MeterUsage
+		}) {
+			s.AddMetered(m.Organization, a, m.Period, m.MeterUsage)
+		}, periods)
+	}
 
 	if list := distinct(needs.Companies); len(list) > 0 {
 		read(b, pgx.RowToStructByPos, s.AddCompany, loadCompanies, companyArgs(shard, list)...)
@@ -388,7 +396,8 @@ func ScanOrganization(row pgx.CollectableRow, more ...any) (o domain.Organizatio
 	w := &o.Warned[domain.VersionsAllowance]
 	err = row.Scan(append([]any{
 		&o.ID, &o.Sequence, &o.NameID, &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
-		&o.Unfinalized, &o.UnfinalizedLimit, &w.Period, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2],
+		&o.Unfinalized, &o.UnfinalizedLimit, &w.Period, &w.Limit, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2],
+		&w.Used[0], &w.Used[1], &w.Used[2],
 	}, more...)...)
 	return o, err
 }
@@ -403,7 +412,7 @@ type AllowanceWarnings struct {
 // ScanWarnings reads WarningColumns.
 func ScanWarnings(row pgx.CollectableRow) (w AllowanceWarnings, err error) {
 	var name []byte
-	if err = row.Scan(&w.Organization, &name, &w.Period, &w.ReachedAt); err == nil {
+	if err = row.Scan(&w.Organization, &name, &w.Period, &w.Limit, &w.ReachedAt, &w.Used); err == nil {
 		err = w.Allowance.UnmarshalText(name)
 	}
 	return w, err

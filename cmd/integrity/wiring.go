@@ -232,8 +232,8 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	s.warner = queue.NewRequestWarner(queue.RequestWarner{
-		Pool: queued, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Do: do,
+	s.warner = queue.NewMeterWarner(queue.MeterWarner{
+		Pool: queued, Shards: s.installed.Shards, Plans: s.store.Plans, Now: s.Now, Log: s.log, Do: do,
 	})
 	s.store.RequestsReached = s.warner.Wake
 	if s.cfg.NATSURL != "" {

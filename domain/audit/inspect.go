@@ -94,8 +94,8 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 			fail(CheckBinding, fmt.Sprintf("a version above %d", b.Version), strconv.Itoa(int(b.ByVersion)))
 		}
 	case *domain.QuotaWarningReachedBody:
-		// What the meter of requests reached at the end of a month may be told in the next.
-		if b.Allowance != domain.RequestsAllowance || b.Period > domain.PeriodOf(e.OccurredAt) {
+		// What a meter reached at the end of a month may be told in the next.
+		if !slices.Contains(domain.MeteredAllowances(), b.Allowance) || b.Period > domain.PeriodOf(e.OccurredAt) {
 			fail.agree("the month of occurredAt", month, b.Period.String())
 		}
 	case *domain.CompanyCreatedBody:

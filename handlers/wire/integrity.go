@@ -345,10 +345,13 @@ type CompanyUsage struct {
 	Used             int64  `json:"used"`
 }
 
-// Warning is a share of one of the month's allowances that was reached.
+// Warning is a share of an allowance that was reached. Limit and Used, as of then, are nil where it was given before
+// warnings belonged to a limit.
 type Warning struct {
-	Allowance string `json:"allowance"` // versions, requests or registrations
+	Allowance string `json:"allowance"` // the name of a domain.Allowance
 	Percent   int    `json:"percent"`
+	Limit     *int64 `json:"limit"`
+	Used      *int64 `json:"used"`
 	ReachedAt string `json:"reachedAt"`
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,7 +18,7 @@ import (
 // TakeRequests takes n of the organization's requests of the UTC month of now, all or nothing. The allowance is exact:
 // its last request is given once, whatever the number of callers and processes. It refuses with REQUEST_QUOTA_EXHAUSTED
 // if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The statement also notes when a
-// part of the allowance was reached, once each: queue.RequestWarner turns these notes into events, and a crash in
+// part of the allowance was reached, once for each limit: queue.MeterWarner turns these notes into events, and a crash in
 // between loses nothing.
 func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
 	const take = `INSERT INTO request_usage AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
@@ -25,12 +26,12 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 			CASE WHEN $6 >= $4 THEN $5 END, CASE WHEN 100 * $6 >= 80 * $4 THEN $4 END, CASE WHEN 100 * $6 >= 95 * $4 THEN $4 END,
 			CASE WHEN $6 >= $4 THEN $4 END)
 		ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = r.used + $6,
-			reached_80 = coalesce(r.reached_80, CASE WHEN 100 * (r.used + $6) >= 80 * $4 THEN $5 END),
-			reached_95 = coalesce(r.reached_95, CASE WHEN 100 * (r.used + $6) >= 95 * $4 THEN $5 END),
-			reached_100 = coalesce(r.reached_100, CASE WHEN r.used + $6 >= $4 THEN $5 END),
-			limit_80 = coalesce(r.limit_80, CASE WHEN 100 * (r.used + $6) >= 80 * $4 THEN $4 END),
-			limit_95 = coalesce(r.limit_95, CASE WHEN 100 * (r.used + $6) >= 95 * $4 THEN $4 END),
-			limit_100 = coalesce(r.limit_100, CASE WHEN r.used + $6 >= $4 THEN $4 END)
+			reached_80 = CASE WHEN 100 * (r.used + $6) >= 80 * $4 AND (r.limit_80 = $4) IS NOT TRUE THEN $5 ELSE r.reached_80 END,
+			reached_95 = CASE WHEN 100 * (r.used + $6) >= 95 * $4 AND (r.limit_95 = $4) IS NOT TRUE THEN $5 ELSE r.reached_95 END,
+			reached_100 = CASE WHEN r.used + $6 >= $4 AND (r.limit_100 = $4) IS NOT TRUE THEN $5 ELSE r.reached_100 END,
+			limit_80 = CASE WHEN 100 * (r.used + $6) >= 80 * $4 THEN $4 ELSE r.limit_80 END,
+			limit_95 = CASE WHEN 100 * (r.used + $6) >= 95 * $4 THEN $4 ELSE r.limit_95 END,
+			limit_100 = CASE WHEN r.used + $6 >= $4 THEN $4 ELSE r.limit_100 END
 		WHERE $4 IS NULL OR r.used + $6 <= $4
 		RETURNING coalesce($5 IN (reached_80, reached_95, reached_100), false)`
 	limit := s.requestsPerMonth(a)
@@ -91,7 +92,9 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 	}
 	u.Credits = r.Credits
 	u.Registrations = domain.Usage{Period: period, Used: r.Used, Limit: s.Plans.Of(a.Plan, a.Internal).RegistrationsPerMonth}
-	u.Warnings, err = s.accountWarnings(ctx, a.Organization, period)
+	given, err := s.warnings(ctx, a.Organization)
+	u.Warnings = slices.Concat(warningsOf(given[domain.RequestsAllowance], domain.RequestsAllowance, u.Requests),
+		warningsOf(given[domain.RegistrationsAllowance], domain.RegistrationsAllowance, u.Registrations))
 	return u, err
 }
 
@@ -141,36 +144,46 @@ var errNoOrganization = errors.New("the organization does not exist")
 type IntegrityUsage struct {
 	Plan      string
 	Total     domain.Usage
-	Warnings  []Warning // of the month, in the order of their percentages
+	Warnings  []Warning // of versions, webhook attempts and reservations, each in the order of its percentages
 	Companies []CompanyUsage
 }
 
-// Warning is a part of one of the month's allowances that was reached.
+// Warning is a part of an allowance that was reached.
 type Warning struct {
-	Allowance domain.Allowance
-	Percent   int
-	ReachedAt time.Time
+	Allowance   domain.Allowance
+	Percent     int
+	Limit, Used *int64 // nil: given before warnings belonged to a limit
+	ReachedAt   time.Time
 }
 
-// warningsIn lists what an organization was warned of in a month.
-func warningsIn(w domain.Warnings, a domain.Allowance, period domain.Period) (list []Warning) {
+// warningsOf lists what an organization was warned of in a month under the limit that it has. What was given before
+// warnings belonged to a limit is left out where the present one is not used as far.
+func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []Warning) {
+	if w.Period != u.Period || u.Limit == nil || w.Limit != 0 && w.Limit != *u.Limit {
+		return nil
+	}
 	for i, percent := range domain.WarningPercents() {
-		if at := w.In(period).ReachedAt[i]; at != nil {
-			list = append(list, Warning{a, percent, *at})
+		at := w.ReachedAt[i]
+		switch {
+		case at == nil:
+		case w.Limit != 0:
+			list = append(list, Warning{a, percent, &w.Limit, &w.Used[i], *at})
+		case 100*u.Used >= int64(percent)**u.Limit:
+			list = append(list, Warning{Allowance: a, Percent: percent, ReachedAt: *at})
 		}
 	}
 	return list
 }
 
-// accountWarnings reads the warnings of all allowances except versions, those of requests first.
-func (s *Store) accountWarnings(ctx context.Context, id domain.OrganizationID, period domain.Period) (list []Warning, err error) {
-	const query = `SELECT ` + projections.WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = $2
-		ORDER BY allowance = 'requests' DESC`
+// warnings reads the warnings of all allowances except versions.
+func (s *Store) warnings(ctx context.Context, id domain.OrganizationID) (map[domain.Allowance]domain.Warnings, error) {
+	const query = `SELECT ` + projections.WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = $2`
 	known, err := statement.All(ctx, s.Pool, "read warnings", projections.ScanWarnings, query, id.Shard(), id)
+	given := map[domain.Allowance]domain.Warnings{}
 	for _, w := range known {
-		list = append(list, warningsIn(w.Warnings, w.Allowance, period)...)
+		given[w.Allowance] = w.Warnings
 	}
-	return list, err
+	return given, err
 }
 
 // CompanyUsage is one company's contribution of new versions.
@@ -182,7 +195,8 @@ type CompanyUsage struct {
 // Usage reads the new versions of a month.
 func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period) (IntegrityUsage, error) {
 	const total = `SELECT o.plan, o.internal, coalesce(u.used, 0),
-			o.warned_period, o.warned_80, o.warned_95, o.warned_100
+			o.warned_period, coalesce(o.warned_limit, 0), o.warned_80, o.warned_95, o.warned_100,
+			coalesce(o.warned_used_80, 0), coalesce(o.warned_used_95, 0), coalesce(o.warned_used_100, 0), o.unfinalized_limit
 		FROM organization_state o
 		LEFT JOIN usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
 			AND u.company_id = '00000000-0000-0000-0000-000000000000'
@@ -193,17 +207,34 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 		LEFT JOIN usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3 AND u.company_id = g.company_id
 		WHERE g.shard = $1 AND g.key_id = $4 AND g.enabled
 		ORDER BY c.reference`
+	var versions domain.Warnings
+	var o domain.Organization
 	answer, err := statement.One(ctx, s.Pool, "read usage", errNoOrganization, func(row pgx.CollectableRow) (IntegrityUsage, error) {
 		u := IntegrityUsage{Total: domain.Usage{Period: period}}
-		var internal bool
-		var w domain.Warnings
-		err := row.Scan(&u.Plan, &internal, &u.Total.Used, &w.Period, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
-		u.Warnings = warningsIn(w, domain.VersionsAllowance, period)
-		u.Total.Limit = s.Plans.Of(u.Plan, internal).VersionsPerMonth
+		w := &versions
+		err := row.Scan(&u.Plan, &o.Internal, &u.Total.Used, &w.Period, &w.Limit, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2],
+			&w.Used[0], &w.Used[1], &w.Used[2], &o.UnfinalizedLimit)
+		u.Total.Limit = s.Plans.Of(u.Plan, o.Internal).VersionsPerMonth
 		return u, err
 	}, total, a.Organization.Shard(), a.Organization, int32(period))
 	if err != nil {
 		return answer, err
+	}
+	given, err := s.warnings(ctx, a.Organization)
+	if err != nil {
+		return answer, err
+	}
+	answer.Warnings = warningsOf(versions, domain.VersionsAllowance, answer.Total)
+	for _, of := range []struct {
+		allowance domain.Allowance
+		limit     *int64
+	}{
+		{domain.AttemptsAllowance, s.Plans.Of(answer.Plan, o.Internal).WebhookAttemptsPerMonth},
+		{domain.PendingAllowance, new(int64(domain.MaxPendingReservations))},
+		{domain.UnfinalizedAllowance, new(int64(o.UnfinalizedMost()))},
+	} {
+		u := domain.Usage{Period: period, Limit: of.limit}
+		answer.Warnings = append(answer.Warnings, warningsOf(given[of.allowance], of.allowance, u)...)
 	}
 	answer.Companies, err = statement.All(ctx, s.Pool, "read usage of companies", pgx.RowToStructByPos[CompanyUsage], companies, a.Organization.Shard(), a.Organization, int32(period), a.Key)
 	return answer, err

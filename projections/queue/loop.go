@@ -113,7 +113,7 @@ func DueIn(ctx context.Context, db eventstore.Database, shards int, args []any, 
 
 // dueIn makes one question about all shards of those about one, each of which is asked for itself (OFFSET).
 func dueIn(questions ...string) string {
-	moved := strings.NewReplacer("$1", "s.shard", "$2", "$1", "$3", "$2", "$4", "$3")
+	moved := strings.NewReplacer("$1", "s.shard", "$2", "$1", "$3", "$2", "$4", "$3", "$5", "$4", "$6", "$5", "$7", "$6")
 	all := make([]string, len(questions))
 	for i, q := range questions {
 		all[i] = "SELECT s.shard FROM shard_heads s WHERE EXISTS (" + moved.Replace(q) + " OFFSET 0)"

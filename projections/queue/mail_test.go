@@ -231,7 +231,9 @@ func TestOldMailsAreDropped(t *testing.T) {
 			t.Errorf("%d mails wait, the oldest since %v, after %s more", n, oldest, step.after)
 		}
 	}
-	usage, err := l.Store(t).Usage(ctx, domain.Access{Organization: o.ID, Key: o.Key.ID}, domain.PeriodOf(l.Now()))
+	store, five := l.Store(t), int64(5)
+	store.Plans = domain.Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &five}} // those of smallPlans
+	usage, err := store.Usage(ctx, domain.Access{Organization: o.ID, Key: o.Key.ID}, domain.PeriodOf(l.Now()))
 	if err != nil || len(usage.Warnings) != 1 || usage.Warnings[0].Percent != 80 {
 		t.Errorf("usage %+v, %v", usage, err)
 	}

@@ -15,10 +15,10 @@ import (
 // See the test of the same name in projections.
 func TestStatementsAreAimed(t *testing.T) {
 	statements := map[string]string{
-		"due": takeDue, "unwarned": unwarned,
+		"due": takeDue, "unwarned": unwarned, "unwarned of attempts": unwarnedAttempts,
 	}
 	if !pgtest.OnCitus() { // where the nodes answer them in the test below
-		statements["mails"], statements["contents"], statements["unwarned_anywhere"] = dueIn(mailDue, invitationDue), dueIn(contentDue), dueIn(unwarned)
+		statements["mails"], statements["contents"], statements["unwarned_anywhere"] = dueIn(mailDue, invitationDue), dueIn(contentDue), dueIn(unwarned, unwarnedAttempts)
 	}
 	clustertest.Aimed(t, statements)
 }
@@ -26,14 +26,17 @@ func TestStatementsAreAimed(t *testing.T) {
 // A question about all shards names those in which something is due, whichever node has them, and of two queues those of either.
 func TestDueIsFoundInEachCitusNode(t *testing.T) {
 	l := ledgertest.New(t)
+	l.Organization(t, 1, "gratis")
 	db, now := l.Routed(t), time.Now()
+	limits := []any{[]string{"gratis"}, []*int64{new(int64(100))}, []*int64{nil}}
 	pgtest.Exec(t, l.URL, `INSERT INTO kept_contents (shard, version_id, organization_id, artifact_id, due_at)
 		SELECT shard, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), now() + due * interval '1 hour' FROM unnest('{0, 1, 2, 3}'::int[], '{1, -1, 1, -1}'::int[]) AS c(shard, due);
 		INSERT INTO mails (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
 		SELECT shard, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'x', now(), now() - interval '1 hour', 0, '{}' FROM unnest('{0, 3}'::int[]) AS shard;
 		INSERT INTO invitation_mails (shard, mail_id, organization_id, member_id, secret_sha256, sealed, created_at, expires_at, due_at, attempts)
 		SELECT 2, gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), '', '', now(), now(), now() - interval '1 hour', 0 FROM unnest('{0, 1}'::int[]);
-		INSERT INTO request_usage (shard, organization_id, period, used, reached_80) SELECT 1, gen_random_uuid(), 24321, 80, now() FROM unnest('{0}'::int[])`)
+		INSERT INTO request_usage (shard, organization_id, period, used, reached_80, limit_80) SELECT shard, organization_id, 24321, 80, now(), 100
+			FROM organization_state WHERE shard = 1`)
 	for what, c := range map[string]struct {
 		args      []any
 		questions []string
@@ -41,8 +44,8 @@ func TestDueIsFoundInEachCitusNode(t *testing.T) {
 	}{
 		"contents": {[]any{now}, []string{contentDue}, []domain.Shard{1, 3}},
 		"mails":    {[]any{now}, []string{mailDue, invitationDue}, []domain.Shard{0, 2, 3}},
-		"unwarned": {[]any{24321, 24320, now}, []string{unwarned}, []domain.Shard{1}},
-		"later":    {[]any{24322, 24320, now}, []string{unwarned}, nil},
+		"unwarned": {append([]any{24321, 24320, now}, limits...), []string{unwarned, unwarnedAttempts}, []domain.Shard{1}},
+		"later":    {append([]any{24322, 24320, now}, limits...), []string{unwarned, unwarnedAttempts}, nil},
 	} {
 		found, err := DueIn(context.Background(), db, l.Installation.Shards, c.args, c.questions...)
 		if slices.Sort(found); err != nil || !slices.Equal(found, c.want) {

@@ -44,7 +44,7 @@ func TestQuestionsAboutAllShardsLookUpKeys(t *testing.T) {
 	}{
 		"mails":    {dueIn(mailDue, invitationDue), "(now())"},
 		"contents": {dueIn(contentDue), "(now())"},
-		"unwarned": {dueIn(unwarned), "(1, 2, now())"},
+		"unwarned": {dueIn(unwarned, unwarnedAttempts), "(1, 2, now(), '{gratis}', '{10}', '{10}')"},
 		"never":    {dueIn("SELECT FROM mails WHERE shard = $1 AND created_at <= $2"), "(now())"},
 	} {
 		if _, err := pool.Exec(ctx, "PREPARE "+name+" AS "+c.query); err != nil {

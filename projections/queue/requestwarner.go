@@ -10,24 +10,44 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
 
-// unwarned finds organizations that reached a part of their allowance without a warning of it: in month $2, and in
-// month $3 before it if that was after $4.
-const unwarned = `SELECT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
-	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100 FROM request_usage
+// unwarnedOf finds organizations that reached a part of an allowance without a warning of it, where a meter noted it: in
+// month $2 of the limit that their plan sets ($5, and $6 of requests and $7 of attempts), and in month $3 before it of any,
+// if that was after $4.
+const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
+	CROSS JOIN (SELECT '` + string(domain.WarningsByLimit) + `' = ANY(rules) AS by_limit FROM shard_heads WHERE shard = $1 OFFSET 0) h
+	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM %[1]s
 		WHERE shard = $1 AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
-	LEFT JOIN LATERAL (SELECT period, at_80, at_95, at_100 FROM allowance_warnings
-		WHERE shard = $1 AND organization_id = r.organization_id AND allowance = 'requests' OFFSET 0) w ON true
-	WHERE (w.period IS NULL OR w.period <= r.period OR r.period = $2) AND (r.period = $2 OR greatest(r.reached_80, r.reached_95, r.reached_100) > $4)
-		AND (w.period IS DISTINCT FROM r.period OR w.at_80 IS NULL OR r.reached_95 IS NOT NULL AND w.at_95 IS NULL OR r.reached_100 IS NOT NULL AND w.at_100 IS NULL)`
+	JOIN LATERAL (SELECT plan, internal FROM organization_state WHERE shard = $1 AND organization_id = r.organization_id OFFSET 0) o ON true
+	LEFT JOIN unnest($5::text[], $6::bigint[], $7::bigint[]) AS l(plan, requests, attempts) ON l.plan = o.plan AND NOT o.internal
+	LEFT JOIN LATERAL (SELECT period, of_limit, at_80, at_95, at_100 FROM allowance_warnings
+		WHERE shard = $1 AND organization_id = r.organization_id AND allowance = '%[2]s' OFFSET 0) w ON true
+	CROSS JOIN LATERAL (VALUES (r.reached_80, r.limit_80, w.at_80), (r.reached_95, r.limit_95, w.at_95), (r.reached_100, r.limit_100, w.at_100)) AS n(reached, most, given)
+	WHERE n.reached IS NOT NULL AND (h.by_limit OR '%[2]s' = 'requests') AND CASE
+		WHEN r.period = $2 THEN n.most = l.%[3]s
+			AND (n.given IS NULL OR w.period <> r.period OR h.by_limit AND w.of_limit IS DISTINCT FROM n.most)
+		ELSE n.reached > $4 AND (w.period IS NULL OR w.period < r.period
+			OR w.period = r.period AND n.given IS NULL AND (w.of_limit = n.most OR NOT h.by_limit)) END`
 
-// RequestWarner turns what the meter of requests has noted into events: at once if this process counted the request,
-// otherwise at its next look. Several processes may run one; a warning that two of them find is decided once.
-type RequestWarner struct {
+var (
+	unwarned         = unwarnedBy(domain.RequestsAllowance, "requests")
+	unwarnedAttempts = unwarnedBy(domain.AttemptsAllowance, "attempts")
+)
+
+func unwarnedBy(a domain.Allowance, limits string) string {
+	return fmt.Sprintf(unwarnedOf, projections.MeterTables[a], a, limits)
+}
+
+// MeterWarner turns what the meters of requests and of webhook attempts have noted into events: at once if this process
+// counted the request, otherwise at its next look. Several processes may run one; a warning that two of them find is
+// decided once.
+type MeterWarner struct {
 	Pool   eventstore.Database
 	Shards int
+	Plans  domain.Plans
 	// Do executes the service's own command.
 	Do  func(context.Context, domain.Command) error
 	Now func() time.Time
@@ -37,32 +57,36 @@ type RequestWarner struct {
 // warnEvery is the time between two looks for what another process has noted.
 const warnEvery = 10 * time.Second
 
-// NewRequestWarner makes the loop of a warner.
-func NewRequestWarner(w RequestWarner) *Loop {
-	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of the month's requests have to wait", Work: w.warn,
+// NewMeterWarner makes the loop of a warner.
+func NewMeterWarner(w MeterWarner) *Loop {
+	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of what the month has used have to wait", Work: w.warn,
 		Due: func(ctx context.Context) ([]domain.Shard, error) {
-			return DueIn(ctx, w.Pool, w.Shards, w.periods(), unwarned)
+			return DueIn(ctx, w.Pool, w.Shards, w.arguments(), unwarned, unwarnedAttempts)
 		}})
 }
 
-// periods are the arguments of unwarned after the shard.
-func (w RequestWarner) periods() []any {
-	now := w.Now()
+// arguments are those of unwarnedOf after the shard.
+func (w MeterWarner) arguments() []any {
+	now, names := w.Now(), w.Plans.Names()
 	period := domain.PeriodOf(now)
-	return []any{int32(period), int32(period.Previous()), now.Add(-domain.WarningLifetime)}
+	return []any{
+		int32(period), int32(period.Previous()), now.Add(-domain.WarningLifetime), names,
+		statement.Column(names, func(name string) *int64 { return w.Plans[name].RequestsPerMonth }),
+		statement.Column(names, func(name string) *int64 { return w.Plans[name].WebhookAttemptsPerMonth }),
+	}
 }
 
 // warn warns every organization of a shard that has an open warning.
-func (w RequestWarner) warn(ctx context.Context, shard domain.Shard) (more bool, err error) {
-	found, err := statement.All(ctx, w.Pool, "find whom to warn of the month's requests", pgx.RowTo[domain.OrganizationID], unwarned,
-		append([]any{shard}, w.periods()...)...)
+func (w MeterWarner) warn(ctx context.Context, shard domain.Shard) (more bool, err error) {
+	found, err := statement.All(ctx, w.Pool, "find whom to warn of what the month has used", pgx.RowTo[domain.OrganizationID],
+		unwarned+" UNION "+unwarnedAttempts, append([]any{shard}, w.arguments()...)...)
 	if err != nil {
 		return false, err
 	}
 	for _, id := range found {
 		origin := domain.Origin{Organization: id, Actor: domain.SystemActor, RequestID: "requests"}
-		if err := w.Do(ctx, &domain.WarnOfRequests{Origin: origin}); err != nil {
-			return false, fmt.Errorf("warn organization %s of its month's requests: %w", origin.Organization, err)
+		if err := w.Do(ctx, &domain.WarnOfMeters{Origin: origin}); err != nil {
+			return false, fmt.Errorf("warn organization %s of what its month has used: %w", origin.Organization, err)
 		}
 	}
 	return false, nil

@@ -28,7 +28,7 @@ type metered struct {
 func newMetered(t *testing.T) *metered {
 	t.Helper()
 	plans, err := domain.ParsePlans([]byte(`{
-		"gratis": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 10, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": null},
+		"gratis": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 10, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": 10},
 		"pro": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 100, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": null}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -57,8 +57,8 @@ func (m *metered) take(o ledgertest.Organization, plan string, n int) {
 }
 
 func (m *metered) warner(do func(context.Context, domain.Command) error) *queue.Loop {
-	return queue.NewRequestWarner(queue.RequestWarner{
-		Pool: m.Pool, Shards: m.Installation.Shards, Do: do, Now: m.Now, Log: slog.New(slog.DiscardHandler),
+	return queue.NewMeterWarner(queue.MeterWarner{
+		Pool: m.Pool, Shards: m.Installation.Shards, Plans: m.store.Plans, Do: do, Now: m.Now, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -176,6 +176,7 @@ func TestWarningOutlivesItsPlan(t *testing.T) {
 	plan := &domain.ChangePlan{Origin: o.Operator(), Plan: "pro"}
 	m.Must(t, plan)
 	m.wants("the plan has grown", o, "requests 80 8/10@"+month+" by operator")
+	m.set(m.Now().Add(time.Second))
 	m.take(o, "pro", 87)
 	plan = &domain.ChangePlan{Origin: o.Operator(), Plan: "gratis"}
 	m.Must(t, plan)
@@ -183,7 +184,8 @@ func TestWarningOutlivesItsPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.wants("back again", o, "requests 80 8/10@"+month+" by operator",
-		"requests 95 95/100@"+month+" by operator", "requests 100 95/10@"+month+" by operator")
+		"requests 80 95/100@"+month+" by operator", "requests 95 95/100@"+month+" by operator",
+		"requests 80 95/10@"+month+" by operator", "requests 95 95/10@"+month+" by operator", "requests 100 95/10@"+month+" by operator")
 }
 
 // What a clock that was ahead has warned of in a later month hides nothing of this month's, once the shard is set
@@ -214,7 +216,7 @@ func TestWarningsAfterClockReset(t *testing.T) {
 }
 
 // Run looks periodically, and at once when it is woken.
-func TestRequestWarnerActsWhenWoken(t *testing.T) {
+func TestMeterWarnerActsWhenWoken(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
 	done := make(chan domain.OrganizationID, 8)
@@ -239,4 +241,24 @@ func TestRequestWarnerActsWhenWoken(t *testing.T) {
 	if got := m.warned(o); len(got) != 3 {
 		t.Errorf("warnings %q", got)
 	}
+}
+
+// What the meter of webhook attempts has noted is reported as that of requests is, of the limit that the plan has.
+func TestWebhookAttemptsAreWarnedOf(t *testing.T) {
+	m := newMetered(t)
+	o, other := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "pro")
+	month := domain.PeriodOf(m.Now())
+	for _, id := range []domain.OrganizationID{o.ID, other.ID} {
+		if _, err := m.Pool.Exec(context.Background(), `INSERT INTO webhook_usage (shard, organization_id, period, used, reached_80, limit_80)
+			VALUES ($1, $2, $3, 8, $4, 10)`, o.ID.Shard(), id, int32(month), m.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := m.warner(m.Do).Look(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.wants("8 of 10 attempts", o, "webhookAttempts 80 8/10@"+month.String()+" by system")
+	m.wants("a plan without a limit", other)
 }

@@ -74,7 +74,11 @@ func usageText(u wire.Allowance) string {
 		fmt.Fprintf(&b, "company       %s  %d\n", company.CompanyReference, company.Used)
 	}
 	for _, w := range u.Warnings {
-		fmt.Fprintf(&b, "warning       %d %% of %s, reached at %s\n", w.Percent, w.Allowance, w.ReachedAt)
+		of := ""
+		if w.Limit != nil && w.Used != nil {
+			of = fmt.Sprintf(" (%d of %d)", *w.Used, *w.Limit)
+		}
+		fmt.Fprintf(&b, "warning       %d %% of %s%s, reached at %s\n", w.Percent, w.Allowance, of, w.ReachedAt)
 	}
 	return b.String()
 }

@@ -174,7 +174,7 @@ func mailText(m queue.Mail, baseURL string) (subject, body string) {
 		name = "quota"
 		maps.Copy(data, map[string]any{
 			"Allowance": q.Allowance.String(), "Percent": q.Percent, "Period": q.Period, "Used": q.Used, "Limit": q.Limit,
-			"Resets": readable(q.Period.End()),
+			"Resets": readable(q.Period.End()), "Monthly": q.Allowance < domain.PendingAllowance,
 		})
 	default:
 		data["WebhookID"], data["Gone"] = m.Webhook.WebhookID, m.Webhook.Reason == domain.DisabledGone

@@ -72,7 +72,7 @@ func (v *evil) requests() {
 	if err := store.TakeRequests(context.Background(), domain.Access{Organization: v.org.ID, Plan: "gratis"}, used, time.Now()); err != nil {
 		v.t.Fatal(err)
 	}
-	v.Must(v.t, &domain.WarnOfRequests{Origin: domain.Origin{Organization: v.org.ID, Actor: domain.SystemActor}})
+	v.Must(v.t, &domain.WarnOfMeters{Origin: domain.Origin{Organization: v.org.ID, Actor: domain.SystemActor}})
 }
 
 func (v *evil) exec(sql string, args ...any) {

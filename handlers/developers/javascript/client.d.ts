@@ -40,7 +40,7 @@ export interface Declaration {
   sha256: string;
   sizeBytes: number;
   mimeType: string;
-  /** ISO 8601 with an offset, such as 2026-11-20T14:03:00Z, 2026-11-20T14:03+01:00 or 2026-11-20T15:03:00,5+0100. */
+  /** ISO 8601 with an offset, such as 2026-11-20T14:03:00Z, 2026-11-20T14:03+01:00, 2026-11-20T15:03:00,5+0100 or 20261120T140300Z. */
   generatedAt: string;
   reservationId?: string | null;
 }
@@ -313,7 +313,14 @@ export interface IntegrityUsage {
   period: string;
   organization: { limit: number | null; unlimited: boolean; used: number; remaining: number | null; resetsAt: string };
   companies: CompanyUsage[];
-  warnings: { allowance: "versions"; percent: 80 | 95 | 100; reachedAt: string }[];
+  /** limit and used are null where the warning was given before the ledger kept them. */
+  warnings: {
+    allowance: "versions" | "webhookAttempts" | "pendingReservations" | "unfinalizedIdentities";
+    percent: 80 | 95 | 100;
+    limit: number | null;
+    used: number | null;
+    reachedAt: string;
+  }[];
 }
 
 /** One new version, with the event of its registration. */

@@ -256,27 +256,35 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	return it, err
 }
 
-// chargeAttempts takes attempts from the month's allowance and returns how many have been taken in all.
-const chargeAttempts = `INSERT INTO webhook_usage (shard, organization_id, period, used)
-	SELECT s.shard, n.id, $2, n.wanted FROM shard_heads s, unnest($3::uuid[], $4::bigint[]) AS n(id, wanted) WHERE s.shard = $1
+// chargeAttempts takes attempts from the month's allowance and returns how many have been taken in all. As the meter of
+// requests it notes when a part of the allowance was reached, once for each limit, for queue.MeterWarner.
+const chargeAttempts = `INSERT INTO webhook_usage AS u (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
+	SELECT s.shard, n.id, $2, n.wanted, CASE WHEN 100 * n.wanted >= 80 * n.most THEN $5::timestamptz END,
+		CASE WHEN 100 * n.wanted >= 95 * n.most THEN $5 END, CASE WHEN n.wanted >= n.most THEN $5 END, n.most, n.most, n.most
+	FROM shard_heads s, unnest($3::uuid[], $4::bigint[], $6::bigint[]) AS n(id, wanted, most) WHERE s.shard = $1
 	ORDER BY n.id
-	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = webhook_usage.used + excluded.used
+	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + excluded.used,
+		reached_80 = CASE WHEN 100 * (u.used + excluded.used) >= 80 * excluded.limit_80
+			AND (u.limit_80 = excluded.limit_80 AND u.reached_80 IS NOT NULL) IS NOT TRUE THEN $5 ELSE u.reached_80 END,
+		reached_95 = CASE WHEN 100 * (u.used + excluded.used) >= 95 * excluded.limit_95
+			AND (u.limit_95 = excluded.limit_95 AND u.reached_95 IS NOT NULL) IS NOT TRUE THEN $5 ELSE u.reached_95 END,
+		reached_100 = CASE WHEN u.used + excluded.used >= excluded.limit_100
+			AND (u.limit_100 = excluded.limit_100 AND u.reached_100 IS NOT NULL) IS NOT TRUE THEN $5 ELSE u.reached_100 END,
+		limit_80 = CASE WHEN 100 * (u.used + excluded.used) >= 80 * excluded.limit_80 THEN excluded.limit_80 ELSE u.limit_80 END,
+		limit_95 = CASE WHEN 100 * (u.used + excluded.used) >= 95 * excluded.limit_95 THEN excluded.limit_95 ELSE u.limit_95 END,
+		limit_100 = CASE WHEN u.used + excluded.used >= excluded.limit_100 THEN excluded.limit_100 ELSE u.limit_100 END
 	RETURNING organization_id, used`
 
-// charge takes an attempt of the month for every row that can be sent, up to the limit of the organization's plan; the
-// other rows stay uncharged. Unused attempts are given back with the results.
+// charge takes an attempt of the month for every row that can be sent, up to the limit of the organization's plan if it
+// has one; the other rows stay uncharged. Unused attempts are given back with the results.
 func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) error {
 	wanted := map[domain.OrganizationID][]*item{}
-	limits := map[domain.OrganizationID]int64{}
+	limits := map[domain.OrganizationID]*int64{}
 	for _, f := range list {
 		limit := s.Plans.Of(f.target.plan, f.target.internal).WebhookAttemptsPerMonth
 		for _, it := range f.items {
-			switch o := f.target.organization; {
-			case it.refusal() != "":
-			case limit == nil:
-				it.charged = true // from no allowance
-			default:
-				wanted[o], limits[o] = append(wanted[o], it), *limit
+			if o := f.target.organization; it.refusal() == "" {
+				wanted[o], limits[o] = append(wanted[o], it), limit
 			}
 		}
 	}
@@ -285,14 +293,18 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 	}
 	ids, period := sorted(wanted), domain.PeriodOf(now)
 	charged, err := statement.Map[domain.OrganizationID, int64](ctx, s.Pool, "charge webhook attempts", chargeAttempts, s.shard, int32(period), ids,
-		statement.Column(ids, func(o domain.OrganizationID) int64 { return int64(len(wanted[o])) }))
+		statement.Column(ids, func(o domain.OrganizationID) int64 { return int64(len(wanted[o])) }), now,
+		statement.Column(ids, func(o domain.OrganizationID) *int64 { return limits[o] }))
 	if err != nil {
 		return err
 	}
 	excess := map[domain.OrganizationID]int64{}
 	for o, used := range charged {
 		items := wanted[o]
-		granted := max(0, int64(len(items))-max(0, used-limits[o]))
+		granted := int64(len(items))
+		if limits[o] != nil {
+			granted = max(0, granted-max(0, used-*limits[o]))
+		}
 		for _, it := range items[:granted] {
 			it.charged = true
 		}

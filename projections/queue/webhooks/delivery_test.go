@@ -291,6 +291,10 @@ func TestAttemptsStopAtTheAllowance(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
+	// The warner of meters finds what was reached, and of which allowance.
+	if n := h.count("webhook_usage WHERE used = 7 AND reached_80 IS NOT NULL AND reached_100 IS NOT NULL AND limit_80 = 7 AND limit_100 = 7"); n != 1 {
+		t.Error("that the allowance was reached is not noted")
+	}
 	first() // nobody sends what a replay has queued before the next one looks at it
 	second()
 	replay := func(r query.Replay, want int) {
@@ -502,4 +506,19 @@ func TestCommitSaysWhatIsQueued(t *testing.T) {
 	wants("its authorization", false)
 	h.register(1)
 	wants("registrations", true)
+}
+
+// Attempts are counted on a plan without a limit too.
+func TestAttemptsWithoutALimitAreCounted(t *testing.T) {
+	h := build(t, domain.Plans{"gratis": {PerMinute: 1}}, "gratis")
+	h.stop()
+	r := receive(t, nil)
+	w, _ := h.destination(r.URL)
+	end := h.worker()
+	h.register(3)
+	h.inStatus(w.ID, 3, projections.DeliveryDelivered)
+	end()
+	if n := h.count("webhook_usage WHERE used = 3 AND reached_80 IS NULL"); n != 1 {
+		t.Error("three attempts are not counted")
+	}
 }

@@ -144,7 +144,7 @@ func (s *shardWorker) tally(batch []result) tally {
 		}
 		id, to := r.item.destination.id, r.item.target
 		switch {
-		case r.kind == released && r.item.charged && s.Plans.Of(to.plan, to.internal).WebhookAttemptsPerMonth != nil:
+		case r.kind == released && r.item.charged:
 			period := domain.PeriodOf(r.item.claimedAt)
 			if t.unused[period] == nil {
 				t.unused[period] = map[domain.OrganizationID]int64{}
