@@ -93,6 +93,7 @@ func makeCorpus(t testing.TB) []sample {
 		{"word-script.pdf", typePDF, wordPDF("<< /Type /Catalog /Pages 2 0 R /OpenAction 4 0 R >>", "<< /S /JavaScript /JS (x) >>")},
 		{"word-updated.pdf", typePDF, updatedWord()},
 		{"hybrid-script.pdf", typePDF, hybridPDF("XRefStm")},
+		{"trailer-word.pdf", typePDF, trailerWord()},
 		{"hybrid-escaped.pdf", typePDF, hybridPDF("XRef#53tm")},
 		{"signed.pdf", typePDF, signedPDF(0)},
 		{"signed-then-changed.pdf", typePDF, signedPDF(100)},
@@ -288,6 +289,13 @@ func hybridPDF(name string) []byte {
 	first := b.Len()
 	fmt.Fprintf(b, "%strailer\r\n<</Size 6/Root 1 0 R/%s %d>>\r\nstartxref\r\n%d\r\n%%%%EOF", table, name, stream, first)
 	return b.Bytes()
+}
+
+// trailerWord is a PDF whose text has the word, long before the end.
+func trailerWord() []byte {
+	text := "(trailer) Tj " + strings.Repeat("(x) Tj ", 2*maxTrailer/7)
+	stream := fmt.Sprintf("<< /Length %d >>\nstream\n%s\nendstream", len(text), text)
+	return rawPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 0 >>", stream)
 }
 
 // signedPDF holds a signature dictionary whose range leaves missing bytes at the end of the file.

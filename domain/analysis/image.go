@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Limits of what is read of an image's metadata.
 const (
-	maxTags     = 100_000   // entries, of all kinds
-	maxSteps    = 200_000 // segments, chunks, blocks and directories
-	maxMetadata = 16 << 20  // bytes, unpacked, over all of it
-	maxProgram  = 1000      // bytes of the name of a program
-	maxDeep     = 4         // levels of metadata in metadata, as of an image in EXIF
+	maxTags     = 100_000  // entries, of all kinds
+	maxSteps    = 200_000  // segments, chunks, blocks and directories
+	maxMetadata = 16 << 20 // bytes, unpacked, over all of it
+	maxProgram  = 1000     // bytes of the name of a program
+	maxDeep     = 4        // levels of metadata in metadata, as of an image in EXIF
 )
 
 // imageFile is what was read of an image's metadata. Its pixels are never decoded.
@@ -42,12 +45,16 @@ var imageReaders = []struct {
 
 // editors are programs by the words that they leave in an image, in lower case; the first that fits counts.
 var editors = []struct{ word, name string }{
-	{"photoshop", "Adobe Photoshop"}, {"lightroom", "Adobe Lightroom"}, {"illustrator", "Adobe Illustrator"}, {"indesign", "Adobe InDesign"},
+	{"photoshop", "Adobe Photoshop"}, {"lightroom", "Adobe Lightroom"}, {"adobe illustrator", "Adobe Illustrator"},
+	{"illustrator", "Adobe Illustrator"}, {"indesign", "Adobe InDesign"},
 	{"affinity", "Affinity"}, {"canva", "Canva"}, {"capture one", "Capture One"}, {"corel", "Corel"}, {"darktable", "darktable"}, {"digikam", "digiKam"},
 	{"faceapp", "FaceApp"}, {"facetune", "Facetune"}, {"figma", "Figma"}, {"gimp", "GIMP"}, {"graphicsmagick", "GraphicsMagick"}, {"imagemagick", "ImageMagick"},
 	{"inkscape", "Inkscape"}, {"irfanview", "IrfanView"}, {"krita", "Krita"}, {"paint.net", "paint.net"}, {"photopea", "Photopea"}, {"photoscape", "PhotoScape"},
 	{"picasa", "Picasa"}, {"picsart", "PicsArt"}, {"pixelmator", "Pixelmator"}, {"rawtherapee", "RawTherapee"}, {"snapseed", "Snapseed"}, {"xnview", "XnView"},
 }
+
+// ordinary are words of editors that say nothing in a sentence.
+var ordinary = []string{"illustrator", "affinity", "capture one"}
 
 const unknownProgram = "another program"
 
@@ -119,15 +126,33 @@ func (i *imageFile) comment(words []byte, at int64) {
 	if bytes.Contains(bytes.ToLower(words), []byte("gpslatitude")) {
 		i.gps.add("text GPS entry", at)
 	}
-	if name := program(string(words)); name != unknownProgram {
-		i.software.add(name, at)
+	text := strings.ToLower(string(words))
+	for _, e := range editors {
+		if !slices.Contains(ordinary, e.word) && hasWord(text, e.word) {
+			i.software.add(e.name, at)
+			return
+		}
 	}
+}
+
+// hasWord reports whether a text has a word that is not part of a longer one, as canva is of canvas.
+func hasWord(text, word string) bool {
+	for before, after, found := strings.Cut(text, word); found; before, after, found = strings.Cut(after, word) {
+		last, _ := utf8.DecodeLastRuneInString(before)
+		next, _ := utf8.DecodeRuneInString(after)
+		if !unicode.IsLetter(last) && !unicode.IsLetter(next) {
+			return true
+		}
+	}
+	return false
 }
 
 // place counts what names a place: a property of that name, whatever it says.
 func (i *imageFile) place(source, property string, at int64) {
-	name := strings.ToLower(property)
-	if strings.HasPrefix(name, "gps") && name != "gpsversionid" && name != "gpsinfo" && name != "gpsinfoifdpointer" || strings.Contains(name, "latitude") || strings.Contains(name, "longitude") {
+	switch name := strings.ToLower(property); {
+	case name == "gpsversionid" || name == "gpsinfo" || name == "gpsinfoifdpointer": // say no place
+	case strings.HasPrefix(name, "gps") || strings.Contains(name, "latitude") || strings.Contains(name, "longitude"),
+		name == "lat", name == "long", name == "lat_long": // W3C Basic Geo
 		i.gps.add(source+" GPS entry", at)
 	}
 }

@@ -116,11 +116,18 @@ func gifXMP(packet string) string {
 	return "\x21\xff\x0bXMP DataXMP" + packet + string(magic) + "\x00"
 }
 
-// tiffWith is a TIFF file of one directory with an entry of bytes, and one with a directory of a place behind it.
-func tiffWith(tag uint16, content string) []byte {
+// tiffWith is a TIFF file of one directory with an entry of bytes.
+func tiffWith(tag uint16, content string) []byte { return tiffKind(tag, 7, content) }
+
+func tiffEntry(file []byte, tag, kind uint16, count, value uint32) []byte {
+	le := binary.LittleEndian
+	return le.AppendUint32(le.AppendUint32(le.AppendUint16(le.AppendUint16(file, tag), kind), count), value)
+}
+
+func tiffKind(tag, kind uint16, content string) []byte {
 	le := binary.LittleEndian
 	file := le.AppendUint32([]byte("II\x2a\x00"), 8)
-	file = le.AppendUint16(le.AppendUint16(le.AppendUint16(file, 1), tag), 7)
+	file = le.AppendUint16(le.AppendUint16(le.AppendUint16(file, 1), tag), kind)
 	file = le.AppendUint32(le.AppendUint32(le.AppendUint32(file, uint32(len(content))), 26), 0)
 	return append(file, content...)
 }
@@ -128,13 +135,18 @@ func tiffWith(tag uint16, content string) []byte {
 // tiffSub is a TIFF file with an entry of number 1 in a directory of the tag's kind, which a second directory names.
 func tiffSub(tag uint16) []byte {
 	le := binary.LittleEndian
-	entry := func(file []byte, tag, kind uint16, count, value uint32) []byte {
-		return le.AppendUint32(le.AppendUint32(le.AppendUint16(le.AppendUint16(file, tag), kind), count), value)
-	}
 	file := le.AppendUint32([]byte("II\x2a\x00"), 8)
-	file = le.AppendUint32(entry(le.AppendUint16(file, 1), tagSubIFDs, 4, 1, 26), 0)
-	file = le.AppendUint32(entry(le.AppendUint16(file, 1), tag, 4, 1, 44), 0)
-	return le.AppendUint32(entry(le.AppendUint16(file, 1), 1, 2, 2, 'N'), 0)
+	file = le.AppendUint32(tiffEntry(le.AppendUint16(file, 1), tagSubIFDs, 4, 1, 26), 0)
+	file = le.AppendUint32(tiffEntry(le.AppendUint16(file, 1), tag, 4, 1, 44), 0)
+	return le.AppendUint32(tiffEntry(le.AppendUint16(file, 1), 1, 2, 2, 'N'), 0)
+}
+
+// tiffShared has one directory that is named as that of EXIF and as that of a place.
+func tiffShared() []byte {
+	le := binary.LittleEndian
+	file := le.AppendUint16(le.AppendUint32([]byte("II\x2a\x00"), 8), 2)
+	file = le.AppendUint32(tiffEntry(tiffEntry(file, tagEXIF, 4, 1, 38), tagGPS, 4, 1, 38), 0)
+	return le.AppendUint32(tiffEntry(le.AppendUint16(file, 1), 1, 2, 2, 'N'), 0)
 }
 
 func box(name string, content ...string) string {
@@ -161,6 +173,7 @@ func images(t testing.TB) []sample {
 	twice := exifJPEG(t, "GIMP 3.0", true)
 	segment := twice[2 : 4+int(binary.BigEndian.Uint16(twice[4:]))]
 	innocent := exifJPEG(t, "Ver.1.02", false)
+	version := []byte("\x00\x00\x00\x01\x01\x00\x00\x00\x09\x00P\x00h\x00o\x00t\x00o\x00s\x00h\x00o\x00p")
 	iptc := []byte("\x1c\x02\x41\x00\x09GIMP 3.0 ")
 	return []sample{
 		{"xmp.png", "image/png", pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x00\x00\x00\x00"+place)},
@@ -182,6 +195,9 @@ func images(t testing.TB) []sample {
 		{"software-broken.png", "image/png", pngWith(t, false, "zTXt", "Software\x00\x00GIMP 3.0")},
 		{"software-itxt.png", "image/png", pngWith(t, false, "iTXt", "Software\x00\x00\x00en\x00Software\x00GIMP 3.0")},
 		{"credentials.png", "image/png", pngWith(t, false, "caBX", "jumb")},
+		{"raw-lower-case.png", "image/png", pngWith(t, true, "tEXt", strings.ToLower(rawProfile("exif", string(exif))))},
+		{"canvas.png", "image/png", pngWith(t, false, "tEXt", "Description\x00Oil on canvas, with corelike shapes")},
+		{"xmp-geo.png", "image/png", pngWith(t, false, "tEXt", "XMP\x00"+packet(`exif:lat="40.5" exif:long="-3.7">`))},
 		{"after.png", "image/png", append(picture(t, "png"), "more"...)},
 		{"zeros-after.png", "image/png", append(picture(t, "png"), make([]byte, 100)...)},
 
@@ -191,6 +207,7 @@ func images(t testing.TB) []sample {
 		{"extended-xmp-cut.jpg", "image/jpeg", extendedXMP(t, place, false)},
 		{"photoshop-exif.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x0422, exif))},
 		{"photoshop-xmp.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x03ed, []byte("x"))+resource(0x0424, []byte(place)))},
+		{"photoshop-version.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x0421, version))},
 		{"photoshop-split.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x0424, []byte(place))[:50], photoshopBlock+resource(0x0424, []byte(place))[50:])},
 		{"photoshop-thumbnail.jpg", "image/jpeg", jpegWith(t, 0xed, photoshopBlock+resource(0x040c, append(make([]byte, 28), twice...)))},
 		{"second-picture.jpg", "image/jpeg", slices.Concat(picture(t, "jpeg"), make([]byte, 7), twice)},
@@ -209,6 +226,8 @@ func images(t testing.TB) []sample {
 		{"xmp.tif", "image/tiff", tiffWith(tagXMP, place)},
 		{"photoshop.tif", "image/tiff", tiffWith(tagPhotoshop, resource(0x0422, exif))},
 		{"sub.tif", "image/tiff", tiffSub(tagGPS)},
+		{"shared.tif", "image/tiff", tiffShared()},
+		{"utf8.tif", "image/tiff", tiffKind(tagSoftware, 129, "GIMP 3.0")},
 		{"interoperability.tif", "image/tiff", tiffSub(tagInteroperability)}, // whose entries have the numbers of a place's
 		{"loop.tif", "image/tiff", append([]byte("II\x2a\x00\x08\x00\x00\x00\x00\x00\x08\x00\x00\x00"), make([]byte, 8)...)},
 		{"big.tif", "image/tiff", append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x31\x01\x02\x00\x08\x00\x00\x00\x00\x00\x00\x00GIMP 3.0"), make([]byte, 8)...)},
@@ -224,6 +243,7 @@ func images(t testing.TB) []sample {
 // TestHostileImages: what is unpacked and gone through is bounded, however small the file.
 func TestHostileImages(t *testing.T) {
 	bomb := deflated(t, strings.Repeat("a", 2*maxMetadata))
+	deep := "<a>" + strings.Repeat("<li>", 20_000) + strings.Repeat("x<!---->", maxTags-1) + strings.Repeat("</li>", 20_000) + "</a>"
 	many := append([]byte("II\x2b\x00\x08\x00\x00\x00\x10\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\x7f\x00\x00\x00\x00"), make([]byte, 4096)...)
 	places := "\x01\x00\x00\x00\x00\x00\xff\xff" + strings.Repeat("\x00\x01\x00\x00\x00\x00\xff\xff", 60_000)
 	heic := []byte(box("ftyp", "heic\x00\x00\x00\x00heic") + box("meta", "\x00\x00\x00\x00", box("iloc", places)))
@@ -237,6 +257,7 @@ func TestHostileImages(t *testing.T) {
 		"millions of chunks":                 {repeated(string(picture(t, "png")[:33]), "\x00\x00\x00\x00IDAT    "), Inconclusive},
 		"millions of blocks":                 {repeated(string(picture(t, "gif")[:13]), "\x21\xf9\x00"), Inconclusive},
 		"a text that unpacks to much":        {pngWith(t, false, "zTXt", "Comment\x00\x00"+bomb), Inconclusive},
+		"XMP of deep elements":               {pngWith(t, false, "zTXt", "XML:com.adobe.xmp\x00\x00"+deflated(t, deep)), Inconclusive},
 		"XMP that unpacks to much":           {pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x01\x00\x00\x00"+bomb), Inconclusive},
 		"a directory of billions of entries": {many, Inconclusive},
 		"items of billions of extents":       {heic, Inconclusive},

@@ -318,13 +318,13 @@ func (i *imageFile) inflate(packed []byte) ([]byte, error) {
 var xmpStarts = regexp.MustCompile(`<(\w+:)?(xmpmeta|xapmeta|RDF)[\s>]`)
 
 func (i *imageFile) pngText(p *imagePart, keyword string, words []byte, at int64) error {
-	profile, raw := strings.CutPrefix(keyword, "Raw profile type ")
+	profile, raw := strings.CutPrefix(strings.ToLower(keyword), "raw profile type ")
 	switch trimmed := bytes.TrimSpace(words); {
 	case keyword == "XML:com.adobe.xmp", bytes.HasPrefix(trimmed, []byte("<?xpacket")), xmpStarts.Match(trimmed[:min(len(trimmed), 1000)]):
 		i.metadata.add("XMP chunk", at)
 		return i.xmp(words)
 	case raw:
-		return i.rawProfile(p, strings.ToLower(profile), words, at)
+		return i.rawProfile(p, profile, words, at)
 	}
 	i.place("text", keyword[strings.LastIndexByte(keyword, ':')+1:], at)
 	if strings.EqualFold(keyword, "Software") || strings.EqualFold(keyword, "CreatorTool") {

@@ -36,13 +36,15 @@ type tiffReader struct {
 	*imagePart
 	order binary.ByteOrder
 	big   bool
-	seen  map[int64]bool
+	seen  map[tiffIFD]bool
 }
 
 type tiffIFD struct {
 	offset int64
 	gps    bool
 }
+
+const typeUTF8 = 129 // EXIF 3.0, 4.6.2
 
 // tiffSizes is how long a value of each type is.
 var tiffSizes = [...]int64{0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8}
@@ -52,7 +54,7 @@ func (i *imageFile) tiff(p *imagePart) error {
 	if err := p.at(0, head[:8]); err != nil {
 		return err
 	}
-	t := tiffReader{imageFile: i, imagePart: p, order: binary.LittleEndian, seen: map[int64]bool{}}
+	t := tiffReader{imageFile: i, imagePart: p, order: binary.LittleEndian, seen: map[tiffIFD]bool{}}
 	switch string(head[:2]) {
 	case "II":
 	case "MM":
@@ -74,10 +76,10 @@ func (i *imageFile) tiff(p *imagePart) error {
 	for queue := []tiffIFD{{first, false}}; len(queue) > 0; {
 		ifd := queue[0]
 		queue = queue[1:]
-		if ifd.offset == 0 || t.seen[ifd.offset] {
+		if ifd.offset == 0 || t.seen[ifd] {
 			continue
 		}
-		t.seen[ifd.offset] = true
+		t.seen[ifd] = true
 		more, err := t.directory(ifd)
 		if err != nil {
 			return err
@@ -119,8 +121,12 @@ func (t *tiffReader) directory(ifd tiffIFD) (more []tiffIFD, err error) {
 			return nil, err
 		}
 		v := tiffValue{kind: kind, count: n, offset: at + 4 + offsetSize}
-		if int(kind) < len(tiffSizes) && n <= t.size {
+		switch {
+		case n > t.size:
+		case int(kind) < len(tiffSizes):
 			v.size = tiffSizes[kind]
+		case kind == typeUTF8:
+			v.size = 1
 		}
 		if n*v.size > offsetSize {
 			if v.offset, err = t.number(v.offset, offsetSize); err != nil {
@@ -249,6 +255,8 @@ func (t *tiffReader) value(tag uint16, v tiffValue) (more []tiffIFD, err error) 
 	return more, nil
 }
 
+const maxOpen = 100 // elements in elements
+
 // xmp reads an XMP packet (ISO 16684-1): the names of all properties, and the values of those that name a program.
 func (i *imageFile) xmp(packet []byte) error {
 	return i.sub("XMP", -1, func() error {
@@ -280,7 +288,9 @@ func (i *imageFile) xmp(packet []byte) error {
 			switch token := token.(type) {
 			case xml.StartElement:
 				elements++
-				open = append(open, token.Name.Local)
+				if open = append(open, token.Name.Local); len(open) > maxOpen {
+					return errParser
+				}
 				for _, a := range token.Attr {
 					name := a.Name.Local
 					if a.Name.Space == "xmlns" || name == "xmlns" {
@@ -393,6 +403,8 @@ func (i *imageFile) resource(p *imagePart, id uint16, text []byte) error {
 		return i.exif(p, text)
 	case 0x0424:
 		return i.xmp(text)
+	case 0x0421: // the program's name, in UTF-16
+		i.comment(bytes.ReplaceAll(text, []byte{0}, nil), -1)
 	case 0x040c:
 		if len(text) > thumbnailHead && bytes.HasPrefix(text[thumbnailHead:], []byte("\xff\xd8\xff")) {
 			return i.sub("thumbnail", -1, func() error {

@@ -110,7 +110,7 @@ func (p *pdfFile) search(s *subject) error {
 				p.startxrefs++
 			case bytes.HasPrefix(rest, []byte("/Encrypt")):
 				p.encryptWord = true
-			case bytes.HasPrefix(rest, []byte("trailer")):
+			case trailerStart.Match(rest):
 				if err := p.trailer(s, rest[:min(len(rest), maxTrailer)], start+int64(at)); err != nil {
 					return err
 				}
@@ -128,6 +128,8 @@ func (p *pdfFile) search(s *subject) error {
 const maxTrailer = 16 << 10
 
 var (
+	trailerStart = regexp.MustCompile(`^trailer[\x00\t\n\f\r ]*(<<|%)`) // a word of a text has no dictionary behind it
+	nextTrailer  = regexp.MustCompile(trailerStart.String()[1:])
 	escapedName  = regexp.MustCompile(`#[0-9A-Fa-f]{2}`)
 	emptySection = regexp.MustCompile(`(%%EOF)?[\x00\t\n\f\r ]*xref[\x00\t\n\f\r ]+0 0[\x00\t\n\f\r ]*$`)
 )
@@ -137,6 +139,9 @@ var (
 // the end of the body: there is nothing to choose from, and nothing was changed.
 func (p *pdfFile) trailer(s *subject, text []byte, at int64) error {
 	text, _, ends := bytes.Cut(text, []byte("startxref"))
+	if next := nextTrailer.FindIndex(text[1:]); next != nil {
+		text = text[:1+next[0]] // the next one is looked at by itself, so that no byte is looked at twice
+	}
 	text = escapedName.ReplaceAllFunc(text, func(escape []byte) []byte {
 		c, _ := hex.DecodeString(string(escape[1:])) // two digits
 		return c

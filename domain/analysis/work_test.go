@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"runtime"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -141,5 +142,20 @@ func TestWorkOfTables(t *testing.T) {
 	}
 	if small, large := pdfLimits(1000).MaxDecodeBytes, pdfLimits(10<<20).MaxDecodeBytes; small != 1<<20 || large != 32<<20 {
 		t.Errorf("streams of a PDF: %d and %d", small, large)
+	}
+}
+
+// TestManyTrailers: each byte of a PDF is looked at once, however many trailers begin in it.
+func TestManyTrailers(t *testing.T) {
+	content := append([]byte("%PDF-1.7\n"), bytes.Repeat([]byte("trailer<<"), 100_000)...)
+	s := newSubject(Input{Content: bytes.NewReader(content), Size: int64(len(content))})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := new(pdfFile).search(s); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
+		t.Errorf("%d bytes were used for %d", used, len(content))
 	}
 }
