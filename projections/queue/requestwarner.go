@@ -16,9 +16,8 @@ import (
 
 // unwarnedOf finds organizations that reached a part of an allowance without a warning of it, where a meter noted it: in
 // month $2 of the limit that their plan sets ($5, and $6 of requests and $7 of attempts), and in month $3 before it of any,
-// if that was after $4.
+// if that was after $4. Until the rule domain.WarningsByLimit is on, those of webhook attempts are found and not decided.
 const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
-	CROSS JOIN (SELECT '` + string(domain.WarningsByLimit) + `' = ANY(rules) AS by_limit FROM shard_heads WHERE shard = $1 OFFSET 0) h
 	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM %[1]s
 		WHERE shard = $1 AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
 	JOIN LATERAL (SELECT plan, internal FROM organization_state WHERE shard = $1 AND organization_id = r.organization_id OFFSET 0) o ON true
@@ -26,11 +25,10 @@ const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]:
 	LEFT JOIN LATERAL (SELECT period, of_limit, at_80, at_95, at_100 FROM allowance_warnings
 		WHERE shard = $1 AND organization_id = r.organization_id AND allowance = '%[2]s' OFFSET 0) w ON true
 	CROSS JOIN LATERAL (VALUES (r.reached_80, r.limit_80, w.at_80), (r.reached_95, r.limit_95, w.at_95), (r.reached_100, r.limit_100, w.at_100)) AS n(reached, most, given)
-	WHERE n.reached IS NOT NULL AND (h.by_limit OR '%[2]s' = 'requests') AND CASE
-		WHEN r.period = $2 THEN n.most = l.%[3]s
-			AND (n.given IS NULL OR w.period <> r.period OR h.by_limit AND w.of_limit IS DISTINCT FROM n.most)
+	WHERE n.reached IS NOT NULL AND CASE
+		WHEN r.period = $2 THEN n.most = l.%[3]s AND (n.given IS NULL OR w.period <> r.period OR w.of_limit <> n.most)
 		ELSE n.reached > $4 AND (w.period IS NULL OR w.period < r.period
-			OR w.period = r.period AND n.given IS NULL AND (w.of_limit = n.most OR NOT h.by_limit)) END`
+			OR w.period = r.period AND n.given IS NULL AND (w.of_limit IS NULL OR w.of_limit = n.most)) END`
 
 var (
 	unwarned         = unwarnedBy(domain.RequestsAllowance, "requests")
