@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unicode"
 )
 
 // needing is a command that has one need with one hostile text in it.
@@ -91,7 +92,26 @@ func TestNamesHoldNoHostileText(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	member := w.state.keys[w.key].Member
 	person := Origin{Organization: w.origin.Organization, Actor: member.String(), RequestID: "r", Console: true}
-	for _, name := range append(hostileTexts(), "a\nb", "a\u202eb", "a\u2028b") {
+	key, hooks := SecretKey{1}, w.origin
+	made, _ := NewCreateWebhook(CreateWebhook{Origin: hooks, URL: "https://receiver.example", Types: MaskOf(WebhookTypes())}, key, w.now)
+	if code := w.execute(made); code != "" {
+		t.Fatal(code)
+	}
+	names := append(hostileTexts(), "a\u2028b", "a\u2029b", "a\x7fb")
+	for r := rune(1); r <= 0x9f; r++ {
+		if unicode.IsControl(r) {
+			names = append(names, "a"+string(r)+"b")
+		}
+	}
+	for _, block := range unicode.Bidi_Control.R16 {
+		for r := rune(block.Lo); r <= rune(block.Hi); r += rune(block.Stride) {
+			names = append(names, "a"+string(r)+"b")
+		}
+	}
+	for _, name := range names {
+		destination, _ := NewCreateWebhook(CreateWebhook{
+			Origin: hooks, URL: "https://receiver.example", Description: name, Types: MaskOf(WebhookTypes()),
+		}, key, w.now)
 		create, _ := NewCreateKey(CreateKey{
 			Origin: person, Member: member, Name: name, Scopes: []Scope{IntegrityRead}, Lifetime: time.Hour,
 		}, w.now)
@@ -101,6 +121,8 @@ func TestNamesHoldNoHostileText(t *testing.T) {
 			&AddPasskey{Origin: person, Member: member, Name: name, Credential: Credential{CredentialID: []byte{1}, PublicKey: []byte{1}}},
 			&CreateOrganization{Origin: Origin{Organization: NewOrganizationID(w.now, 0), Actor: OperatorActor}, Name: name, Plan: InternalPlan},
 			&CreateCompany{Origin: person, Reference: name},
+			destination,
+			&UpdateWebhook{Origin: hooks, Webhook: made.Outcome.ID, Description: &name},
 		} {
 			if code := w.execute(c); code != InvalidData {
 				t.Errorf("%T with the name %q: %q", c, name, code)

@@ -3,6 +3,8 @@ package domain
 import (
 	"slices"
 	"time"
+
+	"integrityledger/domain/strictjson"
 )
 
 // AddressBlocked is the reason of a delivery whose receiver has an address that the service does not connect to.
@@ -208,6 +210,21 @@ func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 	s.destinations.put(company, s.destinations[company]+1)
 }
 
+// What a destination may be called.
+const (
+	MaxWebhookDescription  = 200
+	WebhookDescriptionRule = "must be at most 200 characters on one line, without control characters and characters that change " +
+		"the direction of writing"
+)
+
+// checkDescription refuses what a destination cannot be called. It may have no description.
+func checkDescription(text string) error {
+	if text != "" && !ValidName(text, MaxWebhookDescription) {
+		return InvalidMember("/description", strictjson.CodeFormat, WebhookDescriptionRule)
+	}
+	return nil
+}
+
 // CreateWebhook adds a destination. It receives nothing until it is authorized for a company.
 type CreateWebhook struct {
 	Origin
@@ -238,6 +255,9 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	if known := s.webhooks[c.id]; known != nil {
 		c.Outcome = *known
 		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	if err := checkDescription(c.Description); err != nil {
+		return nil, err
 	}
 	count := 0
 	for _, w := range s.webhooks {
@@ -282,6 +302,11 @@ func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
 		return nil, ErrUnknownWebhook
+	}
+	if c.Description != nil {
+		if err := checkDescription(*c.Description); err != nil {
+			return nil, err
+		}
 	}
 	after := *known
 	if known.URL.Body == "" && c.URL == nil {

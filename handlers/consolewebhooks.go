@@ -105,7 +105,7 @@ func (s *server) showNewWebhook(r *http.Request, typed web.WebhookForm, companie
 	if err != nil {
 		return nil, err
 	}
-	shown := web.NewWebhook{Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more, MaxDescription: maxWebhookDescription}
+	shown := web.NewWebhook{Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more, MaxDescription: domain.MaxWebhookDescription}
 	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
 	shown.Companies = each(list, func(c query.AuthorizedCompany) web.AuthorizedCompany {
 		return web.AuthorizedCompany{ID: c.ID.String(), Reference: c.Reference, Authorized: slices.Contains(companies, c.ID.String())}
@@ -179,7 +179,7 @@ func (s *server) showWebhook(r *http.Request, typed *web.WebhookForm, refused er
 		return nil, err
 	}
 	shown := web.WebhookPage{
-		Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, c.start), Known: webhookTypes(), MaxDescription: maxWebhookDescription,
+		Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, c.start), Known: webhookTypes(), MaxDescription: domain.MaxWebhookDescription,
 		MostAuthorized: domain.MaxWebhooksPerCompany,
 	}
 	shown.Console.Path = destinationPath(id.String())

@@ -28,8 +28,6 @@ func (s *server) viewWebhook(e query.WebhookEntry) wire.Webhook {
 	return v
 }
 
-const maxWebhookDescription = 200
-
 // decodeWebhook is decode for the members of a destination; url reads and judges its address. A blocked one is an answer
 // of its own, but only where nothing else is wrong.
 func (s *server) decodeWebhook(r *http.Request, members func(o *strictjson.Object, url func() string)) error {
@@ -81,10 +79,9 @@ func (s *server) createWebhook(r *http.Request) (any, error) {
 
 // readDescription reads what a destination is called.
 func readDescription(o *strictjson.Object) string {
-	text := o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
-	if text != "" && !domain.ValidName(text, maxWebhookDescription) {
-		o.Problem("description", strictjson.CodeFormat,
-			"must be one line, without control characters and characters that change the direction of writing")
+	text := o.Sized("description", strictjson.Optional, 0, domain.MaxWebhookDescription)
+	if text != "" && !domain.ValidName(text, domain.MaxWebhookDescription) {
+		o.Problem("description", strictjson.CodeFormat, domain.WebhookDescriptionRule)
 	}
 	return text
 }
