@@ -79,6 +79,9 @@ func parseCertificate(text []byte) (*x509.Certificate, error) {
 		return nil, err
 	}
 	c, err := x509.ParseCertificate(text)
+	if err != nil && onForeignCurve(text) {
+		return nil, errForeignCurve
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +135,34 @@ func parseCertificate(text []byte) (*x509.Certificate, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// errForeignCurve says that crypto/x509 does not read a certificate, because its key is on a curve that it does not know.
+// Such a key signs nothing here, so that a token may hold the certificate beside those that its signer needs.
+var errForeignCurve = errors.New("its key is on a curve other than P-224, P-256, P-384 and P-521")
+
+// onForeignCurve reports whether a certificate's key is on a curve without a name, or of a name that crypto/x509 does not
+// know.
+func onForeignCurve(text []byte) bool {
+	var err error
+	whole := field{text, &err}
+	certificate := whole.read("a certificate", der.SEQUENCE)
+	tbs := certificate.read("what a certificate signs", der.SEQUENCE)
+	tbs.optional("a certificate's version", context0.Constructed())
+	tbs.read("a certificate's serial number", der.INTEGER)
+	for range 4 { // the signature's algorithm, the issuer, the validity and the subject
+		tbs.read("a certificate", der.SEQUENCE)
+	}
+	key := tbs.read("a certificate's key", der.SEQUENCE)
+	kind := key.read("a certificate's key", der.SEQUENCE)
+	if oid := kind.oid("a certificate's key"); err != nil || !oid.Equal(oidECPublicKey) {
+		return false
+	}
+	if !kind.PeekASN1Tag(der.OBJECT_IDENTIFIER) {
+		return kind.PeekASN1Tag(der.SEQUENCE)
+	}
+	curve := kind.oid("a certificate's curve").String()
+	return err == nil && !slices.Contains([]string{"1.3.132.0.33", "1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35"}, curve)
 }
 
 // name reads a Name: sets of a type and a value each.

@@ -93,9 +93,9 @@ func (s stampBook) strict() {
 	beside := func(finding Finding, name string, others ...[]byte) {
 		add(finding, "beside its own certificate "+name, s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, slices.Concat(others...)) }))
 	}
-	beside(Untrusted, "one that had expired", ca("Alpha Former", func(c *x509.Certificate) { c.NotAfter = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC) }).chain[0])
-	beside(Untrusted, "one that is not valid yet", ca("Alpha Later", func(c *x509.Certificate) { c.NotBefore = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) }).chain[0])
-	beside(Untrusted, "the root's key in another certificate", certify(s.t, "Alpha Root", s.root.key, nil, func(c *x509.Certificate) { c.SerialNumber = big.NewInt(77) }).chain[0])
+	beside(Valid, "one that had expired", ca("Alpha Former", func(c *x509.Certificate) { c.NotAfter = time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC) }).chain[0])
+	beside(Valid, "one that is not valid yet", ca("Alpha Later", func(c *x509.Certificate) { c.NotBefore = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC) }).chain[0])
+	beside(Valid, "the root's key in another certificate", certify(s.t, "Alpha Root", s.root.key, nil, func(c *x509.Certificate) { c.SerialNumber = big.NewInt(77) }).chain[0])
 	servers := ca("Alpha Servers", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })
 	server := certify(s.t, "server", curveKey(s.t, elliptic.P256(), 43), servers, func(c *x509.Certificate) { c.IsCA, c.KeyUsage = false, x509.KeyUsageDigitalSignature })
 	beside(Valid, "one by an issuer for servers", server.chain[0], servers.chain[0])

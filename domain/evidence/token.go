@@ -43,6 +43,7 @@ var (
 	oidTSTInfo              = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4}
 	oidContentType          = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 3}
 	oidMessageDigest        = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 4}
+	oidECPublicKey          = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
 	oidSigningCertificate   = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 12}
 	oidSigningCertificateV2 = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 47}
 )
@@ -214,13 +215,16 @@ func parseToken(text []byte) (t signedToken, err error) {
 }
 
 func (t *signedToken) readCertificates(f field) {
-	for *f.err == nil && !f.Empty() {
+	for n := 0; *f.err == nil && !f.Empty(); n++ {
 		var raw cryptobyte.String
-		if len(t.certificates) == mostCertificates || !f.ReadASN1Element(&raw, der.SEQUENCE) {
+		if n == mostCertificates || !f.ReadASN1Element(&raw, der.SEQUENCE) {
 			f.fail("the certificates must be 1 to %d X.509 certificates", mostCertificates)
 			return
 		}
 		c, err := parseCertificate(slices.Clone(raw))
+		if errors.Is(err, errForeignCurve) {
+			continue
+		}
 		if err != nil {
 			f.fail("a certificate cannot be read: %w", err)
 		}
@@ -240,8 +244,8 @@ func (t *signedToken) readSigner(f field, tstInfo []byte, listed crypto.Hash) {
 	id.done("the signer's name")
 	for _, c := range t.certificates {
 		if bytes.Equal(c.RawIssuer, issuer) && c.SerialNumber.Cmp(serial) == 0 {
-			if t.signer != nil {
-				f.fail("two of its certificates have the name of the signer")
+			if t.signer != nil && !t.signer.Equal(c) {
+				f.fail("two of its certificates have the name of the signer, and are not the same")
 			}
 			t.signer = c
 		}

@@ -3,12 +3,16 @@ package evidence
 import (
 	"bytes"
 	"crypto"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/sha1"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -120,15 +124,81 @@ func (s stampBook) tokenForms() {
 		return slices.Concat(below.by.chain[0], tlv(tagSequence, below.by.chain[1][headOf(below.by.chain[1]):], null))
 	}))
 	add(Invalid, "an attribute certificate", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, tlv(tagContext1, tlv(tagOctets))) }))
-	add(Invalid, "its certificate twice", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, b) }))
+	add(Valid, "its certificate twice", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, b) }))
 	add(Invalid, "nine certificates", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, bytes.Repeat(s.root.certificate.Raw, 8)) }))
 	add(Valid, "the pinned root beside its own certificate", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, s.root.certificate.Raw) }))
 	add(Valid, "the pinned root in front", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(s.root.certificate.Raw, b) }))
-	add(Untrusted, "a foreign certificate beside its own", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, s.foreign.by.certificate.Raw) }))
-	add(Untrusted, "another authority's root beside its own", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, s.otherRoot.certificate.Raw) }))
-	add(Untrusted, "the pinned root, altered", s.alpha.with("chain", func(b []byte) []byte {
+	add(Valid, "a foreign certificate beside its own", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, s.foreign.by.certificate.Raw) }))
+	add(Valid, "another authority's root beside its own", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, s.otherRoot.certificate.Raw) }))
+	add(Valid, "the pinned root, altered", s.alpha.with("chain", func(b []byte) []byte {
 		return slices.Concat(b, tampered(s.root.certificate.Raw, len(s.root.certificate.Raw)-1))
 	}))
+	s.unrelated(add)
+}
+
+// unrelated are certificates of a token that its signer does not need. OpenSSL passes over them too.
+func (s stampBook) unrelated(add func(Finding, string, stampSpec, ...func(*vector))) {
+	day := time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)
+	_, ed25519Key, err := ed25519.GenerateKey(bytes.NewReader(make([]byte, 32)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	made := func(name string, key crypto.Signer, changes ...func(*x509.Certificate)) []byte {
+		return certify(s.t, name, key, nil, func(c *x509.Certificate) {
+			for _, change := range changes {
+				change(c)
+			}
+		}).certificate.Raw
+	}
+	curve := curveKey(s.t, elliptic.P256(), 48)
+	others := map[string][]byte{
+		"of Ed25519":   made("Unrelated", ed25519Key),
+		"of 1024 bits": made("Unrelated", rsaKey(s.t, "timestamp-rsa-1024-key.pem")),
+		"of P-224":     made("Unrelated", curveKey(s.t, elliptic.P224(), 40)),
+		"that expired": made("Unrelated", curve, func(c *x509.Certificate) { c.NotAfter = day }),
+		"that is not valid yet": made("Unrelated", curve, func(c *x509.Certificate) {
+			c.NotBefore = day.AddDate(0, 0, 1)
+		}),
+		"with an unknown critical extension": made("Unrelated", curve, func(c *x509.Certificate) {
+			c.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true, Value: null}}
+		}),
+		"of the name of the pinned root": made("Alpha Root", curve),
+	}
+	files, err := filepath.Glob("testdata/unrelated-*.der") // made by OpenSSL
+	if err != nil || len(files) == 0 {
+		s.t.Fatal(err)
+	}
+	for _, file := range files {
+		der, err := os.ReadFile(file)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		kind := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "unrelated-"), ".der")
+		others["with a key of "+kind] = der
+	}
+	for name, other := range others {
+		add(Valid, "an unrelated certificate "+name, s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, other) }))
+		add(Valid, "in front, an unrelated certificate "+name, s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(other, b) }))
+	}
+	below := stampSpec{
+		by: certify(s.t, "below", curveKey(s.t, elliptic.P256(), 41),
+			certify(s.t, "Alpha Intermediate", curveKey(s.t, elliptic.P384(), 42), s.root, nil), stamping(s.t)),
+		genTime: goodTime, hash: crypto.SHA256,
+	}
+	add(Valid, "its intermediate twice", below.with("chain", func(b []byte) []byte { return slices.Concat(b, below.by.chain[1]) }))
+	add(Valid, "its intermediate first, and a stranger of the same name", below.with("chain", func(b []byte) []byte {
+		return slices.Concat(made("Alpha Intermediate", curve), below.by.chain[1], below.by.chain[0])
+	}))
+	add(Untrusted, "in the place of its intermediate, a stranger of the same name", below.with("chain", func([]byte) []byte {
+		return slices.Concat(below.by.chain[0], made("Alpha Intermediate", curve))
+	}))
+	add(Valid, "eight certificates, doubles among them", s.alpha.with("chain", func(b []byte) []byte {
+		return slices.Concat(b, b, bytes.Repeat(s.root.certificate.Raw, 3), bytes.Repeat(others["of Ed25519"], 3))
+	}))
+	twin := certify(s.t, s.alpha.by.certificate.Subject.CommonName, curve, s.root, stamping(s.t, func(c *x509.Certificate) {
+		c.SerialNumber = s.alpha.by.certificate.SerialNumber
+	})).certificate
+	add(Invalid, "another certificate of the signer's name", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, twin.Raw) }))
 }
 
 // headOf is how many bytes stand before the content of an element.

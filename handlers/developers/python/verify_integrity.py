@@ -897,6 +897,7 @@ _SIGNING_CERTIFICATE_V2: Final = "1.2.840.113549.1.9.16.2.47"
 _RSA_ENCRYPTION: Final = "1.2.840.113549.1.1.1"
 _RSA_KEY: Final = bytes.fromhex("300d06092a864886f70d0101010500")  # AlgorithmIdentifier of rsaEncryption
 _EC_KEY: Final = "1.2.840.10045.2.1"
+_NAMED_CURVES: Final = ("1.3.132.0.33", "1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35")  # P-224, P-256, P-384, P-521
 _EXTENSION: Final = rb"\x06\x01?\x04"
 _BASIC_CONSTRAINTS: Final = "2.5.29.19"
 _KEY_USAGE: Final = "2.5.29.15"
@@ -1043,6 +1044,13 @@ def _algorithm(value: Any, what: str) -> str:
     return str(value[0].dotted)
 
 
+def _signature_algorithm(value: Any) -> str:
+    """The OID of a certificate's signature; empty where it has parameters, as no signature that counts here has."""
+    with contextlib.suppress(_Refused):
+        return _algorithm(value, "a certificate's signature")
+    return ""
+
+
 def _digest_name(value: Any, what: str) -> str:
     name = _DIGESTS.get(_algorithm(value, what))
     if name is None:
@@ -1062,7 +1070,7 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
             raise _Refused("a certificate names two algorithms of its signature")
         found: dict[str, tuple[bool, Any]] = {}
         extensions = tbs["extensions"]
-        if _check_tbs(tbs) in (_EC_KEY, _RSA_ENCRYPTION):  # another signs nothing here
+        if _check_tbs(tbs) in (_EC_KEY, _RSA_ENCRYPTION) and not _on_foreign_curve(tbs):  # another signs nothing here
             with contextlib.suppress(UnsupportedAlgorithm):
                 read.public_key()
         for extension in extensions if isinstance(extensions, asn1.x509.Extensions) else ():
@@ -1084,7 +1092,7 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
         if bits[0] != 0:
             raise _Refused("a certificate's signature must be of whole bytes")
         return _Certificate(
-            der=der, signed=tbs.dump(), algorithm=_algorithm(whole["signature_algorithm"], "a certificate's signature"), signature=bits[1:],
+            der=der, signed=tbs.dump(), algorithm=_signature_algorithm(whole["signature_algorithm"]), signature=bits[1:],
             issuer=tbs["issuer"].dump(), subject=tbs["subject"].dump(), serial=tbs["serial_number"].native,
             not_before=not_before, not_after=not_after, key=tbs["subject_public_key_info"].dump(),
             authority=constraints is not None and constraints["ca"].native is True,
@@ -1097,6 +1105,15 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
 
     certificate: _Certificate = asn1.read(asn1.x509.Certificate, der, "a certificate", build)
     return certificate
+
+
+def _on_foreign_curve(tbs: Any) -> bool:
+    """Whether a key is on a curve without a name, or on one that signs nothing here."""
+    algorithm = tbs["subject_public_key_info"]["algorithm"]
+    if algorithm["algorithm"].dotted != _EC_KEY:
+        return False
+    curve = algorithm["parameters"]
+    return curve.name != "named" or curve.chosen.dotted not in _NAMED_CURVES
 
 
 def _check_tbs(tbs: Any) -> str:
@@ -1184,7 +1201,7 @@ def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequenc
     _fields(info["sid"].chosen.contents, rb"\x30\x02", "the signer's name")
     issuer, serial = info["sid"].chosen["issuer"].dump(), info["sid"].chosen["serial_number"].native
     named = [certificate for certificate in certificates if certificate.issuer == issuer and certificate.serial == serial]
-    if len(named) != 1:
+    if len({certificate.der for certificate in named}) != 1:
         raise _Refused("the signer must name exactly one of the token's certificates")
     digest = _digest_name(info["digest_algorithm"], "the signer's digest")
     if digest != _digest_name(listed, "the listed digest"):
@@ -1293,14 +1310,15 @@ def _check_token(der: bytes, imprint: bytes, authority: _Authority, asn1: _Asn1)
 
 
 def _check_chains(token: _Token, authority: _Authority, asn1: _Asn1) -> None:
-    """Requires that every certificate of the token was valid at its time and leads to a pinned one in at most 4 steps.
+    """Requires that the signer's certificate was valid at the token's time and leads to a pinned one in at most 4 steps.
 
-    Of every certificate, not of the signer's alone: so no byte of the token goes unchecked.
+    What else the token holds, doubles and certificates of other chains among them, counts for nothing.
     """
-    if not all(certificate.valid_at(token.at) for certificate in token.certificates):
-        raise _Untrusted("a certificate of the token had expired, or was not valid yet")
-    if not all(certificate.understood for certificate in token.certificates):
-        raise _Untrusted("a certificate of the token has a critical extension that is not known here (RFC 5280, section 4.2)")
+    signer = token.signer
+    if not signer.valid_at(token.at):
+        raise _Untrusted("the signer's certificate had expired, or was not valid yet")
+    if not signer.understood:
+        raise _Untrusted("the signer's certificate has a critical extension that is not known here (RFC 5280, section 4.2)")
     known = {certificate.der: certificate for certificate in token.certificates}
     known.update((der, _read_certificate_der(der, asn1)) for der in authority.certificates)
     checked: dict[tuple[bytes, bytes], bool] = {}
@@ -1317,20 +1335,19 @@ def _check_chains(token: _Token, authority: _Authority, asn1: _Asn1) -> None:
                     checked[pair] = True
         return checked[pair]
 
-    for certificate in token.certificates:
-        reached = {certificate.der: certificate}
-        for step in range(_MAX_STEPS):
-            if not reached.keys().isdisjoint(authority.certificates):
-                break
-            reached = {
-                issuer.der: issuer
-                for issuer in known.values()
-                if issuer.valid_at(token.at) and (issuer.path_length is None or issuer.path_length >= step)
-                and (certificate is not token.signer or issuer.purposes is None or not {_TIME_STAMPING, _ANY_USAGE}.isdisjoint(issuer.purposes))
-                and any(issued(issuer, subject) for subject in reached.values())
-            }
-        if reached.keys().isdisjoint(authority.certificates):
-            raise _Untrusted(f"a certificate of the token does not lead to one that is pinned for {authority.name}")
+    reached = {signer.der: signer}
+    for step in range(_MAX_STEPS):
+        if not reached.keys().isdisjoint(authority.certificates):
+            break
+        reached = {
+            issuer.der: issuer
+            for issuer in known.values()
+            if issuer.valid_at(token.at) and (issuer.path_length is None or issuer.path_length >= step)
+            and (issuer.purposes is None or not {_TIME_STAMPING, _ANY_USAGE}.isdisjoint(issuer.purposes))
+            and any(issued(issuer, subject) for subject in reached.values())
+        }
+    if reached.keys().isdisjoint(authority.certificates):
+        raise _Untrusted(f"the signer's certificate does not lead to one that is pinned for {authority.name}")
 
 
 def _format_time(at: datetime) -> str:

@@ -1,5 +1,5 @@
 // Time stamp tokens (RFC 3161, RFC 5816) of pinned authorities, in the strict profile that every verifier of this
-// service holds to: one DER form, one signer, and a path from every certificate to a pinned one. asn1js reads the
+// service holds to: one DER form, one signer, and a path from its certificate to a pinned one. asn1js reads the
 // ASN.1, WebCrypto checks the signatures; that nil is left unchecked is this file's.
 
 import { fromBER } from "./asn1.js";
@@ -280,7 +280,7 @@ async function issued(certificate, by) {
   }
 }
 
-// Paths finds the ways from the certificates of a token to pinned ones. Each pair of certificates is checked once.
+// Paths finds the ways from the signer of a token to pinned certificates. Each pair of certificates is checked once.
 class Paths {
   constructor(pinned, others, at) {
     Object.assign(this, { pinned, others, at, checked: new Map() });
@@ -290,14 +290,14 @@ class Paths {
     return this.pinned.some((anchor) => same(anchor.whole, certificate.whole));
   }
 
-  // mayIssue is everything about an issuer but its signature; below is how many issuers stand between it and the end,
-  // and stamps whether the end is the signer of the token. Another certificate of one key is no issuer of it.
-  mayIssue(by, certificate, below, stamps) {
+  // mayIssue is everything about an issuer but its signature; below is how many issuers stand between it and the signer
+  // of the token. Another certificate of one key is no issuer of it.
+  mayIssue(by, certificate, below) {
     return (
       same(by.subject, certificate.issuer) && by.authority && by.understood && below <= by.pathLength &&
       !(same(by.subject, certificate.subject) && same(by.key.whole, certificate.key.whole)) &&
       (by.keyUsage === undefined || (by.keyUsage & keyCertSign) !== 0) && isValid(by, this.at) &&
-      (!stamps || by.extendedKeyUsage === undefined || by.extendedKeyUsage.ids.some((id) => id === timeStamping || id === anyUsage))
+      (by.extendedKeyUsage === undefined || by.extendedKeyUsage.ids.some((id) => id === timeStamping || id === anyUsage))
     );
   }
 
@@ -310,12 +310,12 @@ class Paths {
     return known.get(by);
   }
 
-  async lead(certificate, stamps, steps = 0) {
+  async lead(certificate, steps = 0) {
     if (this.isPinned(certificate)) {
       return true;
     }
     for (const by of steps < maxSteps ? [...this.pinned, ...this.others] : []) {
-      if (this.mayIssue(by, certificate, steps, stamps) && (await this.signed(certificate, by)) && (await this.lead(by, stamps, steps + 1))) {
+      if (this.mayIssue(by, certificate, steps) && (await this.signed(certificate, by)) && (await this.lead(by, steps + 1))) {
         return true;
       }
     }
@@ -418,8 +418,8 @@ export async function checkToken(der, imprint, pinned) {
   const named = new Parts(signer.next(sequence));
   const [issuer, serial] = [named.next(sequence).whole, named.only(integer).bytes];
   const chosen = certificates.filter((one) => same(one.issuer, issuer) && same(one.serial, serial));
-  must(chosen.length === 1, "token-signer");
   const [own] = chosen;
+  must(own && chosen.every((one) => same(one.whole, own.whole)), "token-signer");
   must(digestOf(signer.next(sequence)) === hash, "token-algorithm");
   const signed = signer.next(context(0));
   const signatureAlgorithm = signer.next(sequence);
@@ -439,14 +439,12 @@ export async function checkToken(der, imprint, pinned) {
       (own.keyUsage === undefined || (own.keyUsage & digitalSignature) !== 0),
     "token-usage",
   );
-  const paths = new Paths(pinned, certificates, genTime);
-  for (const certificate of certificates) {
-    if (!isValid(certificate, genTime)) {
-      throw new Untrusted("token-expired");
-    }
-    if (!certificate.understood || !(await paths.lead(certificate, certificate === own))) {
-      throw new Untrusted("token-chain");
-    }
+  // What else the token holds, doubles and certificates of other chains among them, counts for nothing.
+  if (!isValid(own, genTime)) {
+    throw new Untrusted("token-expired");
+  }
+  if (!own.understood || !(await new Paths(pinned, certificates, genTime).lead(own))) {
+    throw new Untrusted("token-chain");
   }
   return { genTime, latest };
 }
