@@ -127,7 +127,7 @@ const (
 	nameEmpty     = "empty name"
 	nameTwice     = "name that comes twice"
 	nameDevice    = "device or pipe"
-	nameDiffers   = "other name in the entry's own header"
+	nameDiffers   = "second name of an entry"
 )
 
 // name looks at the name of an entry.

@@ -150,6 +150,13 @@ func makeCorpus(t testing.TB) []sample {
 		{"archive-in-comment.zip", typeZip, commented(t, string(zipOf(t, entry{"../evil", nil})[:40]))},
 		{"other-size.zip", typeZip, otherSize(t)},
 		{"other-path.zip", typeZip, extraPath(t, "../../evil")},
+		{"other-path-within.zip", typeZip, extraPath(t, "b.txt")},
+		{"stale-path.zip", typeZip, staled(extraPath(t, "b.txt"))},
+		{"local-path.zip", typeZip, extended(t, slices.Concat(unicodePath("b.txt"), make([]byte, 10)), nil)},
+		{"local-size.zip", typeZip, extended(t, zip64Sizes(9), nil)},
+		{"local-zip64.zip", typeZip, extended(t, zip64Sizes(1), nil)},
+		{"archive-in-extra.zip", typeZip, extended(t, slices.Concat([]byte{0xfe, 0xca, 34, 0}, zipOf(t, entry{"../x", nil})[:34]), nil)},
+		{"archive-in-entry.zip", typeZip, extended(t, nil, zipOf(t, entry{"../x", nil}))},
 		{"two.docx", typeDOCX, slices.Concat(zipOf(t, entry{"word/vbaProject.bin", []byte("x")}), docx)},
 		{"after.docx", typeDOCX, slices.Concat(docx, zipOf(t))},
 		{"other-name.docx", typeDOCX, localName(docx, "[content_types].xml")},
@@ -393,11 +400,51 @@ func extraPath(t testing.TB, name string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
-	extra := binary.LittleEndian.AppendUint16([]byte{0x75, 0x70}, uint16(5+len(name)))
-	extra = append(binary.LittleEndian.AppendUint32(append(extra, 1), crc32.ChecksumIEEE([]byte("a.txt"))), name...)
-	must[io.Writer](t)(w.CreateHeader(&zip.FileHeader{Name: "a.txt", Extra: extra}))
+	must[io.Writer](t)(w.CreateHeader(&zip.FileHeader{Name: "a.txt", Extra: unicodePath(name)}))
 	check(t, w.Close())
 	return b.Bytes()
+}
+
+// unicodePath is an extra field with another name for a.txt.
+func unicodePath(name string) []byte {
+	extra := binary.LittleEndian.AppendUint16([]byte{0x75, 0x70}, uint16(5+len(name)))
+	return append(binary.LittleEndian.AppendUint32(append(extra, 1), crc32.ChecksumIEEE([]byte("a.txt"))), name...)
+}
+
+// staled has names in extra fields that are those of other names, as of a renamed entry.
+func staled(archive []byte) []byte {
+	return bytes.ReplaceAll(archive, unicodePath("b.txt")[5:9], []byte("\x01\x02\x03\x04"))
+}
+
+// zip64Sizes is an extra field with sizes, and 32 bits that say to take them.
+func zip64Sizes(size uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64([]byte{1, 0, 16, 0}, size), size)
+}
+
+// extended has an entry of one byte with an extra field in its own header alone, and a comment in the directory.
+func extended(t testing.TB, extra, comment []byte) []byte {
+	t.Helper()
+	archive := stored(t, entry{"a.txt", []byte("x")})
+	binary.LittleEndian.PutUint16(archive[6:], 0) // no data descriptor
+	const head = 30 + len("a.txt")
+	directory := bytes.Index(archive, []byte("PK\x01\x02"))
+	local := slices.Concat(archive[:head], extra, archive[head:][:1])
+	binary.LittleEndian.PutUint16(local[28:], uint16(len(extra)))
+	binary.LittleEndian.PutUint32(local[14:], crc32.ChecksumIEEE([]byte("x")))
+	size := uint32(1)
+	if bytes.HasPrefix(extra, []byte{1, 0}) {
+		size = 1<<32 - 1
+	}
+	binary.LittleEndian.PutUint32(local[18:], size)
+	binary.LittleEndian.PutUint32(local[22:], size)
+	central := bytes.Clone(archive[directory : directory+46+len("a.txt")])
+	binary.LittleEndian.PutUint16(central[8:], 0)
+	binary.LittleEndian.PutUint16(central[32:], uint16(len(comment)))
+	central = append(central, comment...)
+	end := bytes.Clone(archive[len(archive)-22:])
+	binary.LittleEndian.PutUint32(end[12:], uint32(len(central)))
+	binary.LittleEndian.PutUint32(end[16:], uint32(len(local)))
+	return slices.Concat(local, central, end)
 }
 
 func commented(t testing.TB, comment string) []byte {

@@ -8,8 +8,10 @@ import (
 	"compress/flate"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 	"slices"
+	"unicode"
 )
 
 // zipLayout is what a ZIP file holds beside what its directory lists (APPNOTE 4.3). Other programs may read that: one that
@@ -18,9 +20,9 @@ type zipLayout struct {
 	outside   int64    // bytes that belong to no entry and no directory, and are not zero
 	first     int64    // where the first of them stands
 	overlap   bool     // entries, or an entry and the directory, share bytes
-	differing []int    // entries whose own header has another name than the directory
-	names     []string // the names in their headers
-	others    []string // names in extra fields, which some programs take (Info-ZIP Unicode Path, APPNOTE 4.6.9)
+	differing []int    // entries that have another name in their own header, or in an extra field
+	names     []string // these other names
+	others    []string // names in extra fields beside names in another character set
 	sizes     int64    // entries whose own header has another size or method
 }
 
@@ -48,11 +50,7 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 	start, length := int64(le.Uint32(tail[16:])), int64(le.Uint32(tail[12:]))
 	comment := tail[zipEndSize:][:le.Uint16(tail[20:])]
 	spans := []zipSpan{{end, end + zipEndSize + int64(len(comment))}}
-	for _, mark := range []string{"PK\x03\x04", "PK\x05\x06"} { // a comment that is read as a part of an archive
-		if at := bytes.Index(comment, []byte(mark)); at >= 0 {
-			z.outside, z.first = int64(len(comment)), end+zipEndSize
-		}
-	}
+	z.text(comment, end+zipEndSize)
 	records := end
 	if locator := make([]byte, zip64LocatorSize); readAt(content, end-zip64LocatorSize, locator) == nil && bytes.HasPrefix(locator, []byte("PK\x06\x07")) {
 		record := make([]byte, zip64EndSize)
@@ -67,7 +65,7 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 			if large {
 				start, length, records = start64, length64, at
 			}
-			spans = append(spans, zipSpan{at, at + 12 + whole}, zipSpan{end - zip64LocatorSize, end})
+			spans = append(spans, zipSpan{at, at + zip64EndSize}, zipSpan{end - zip64LocatorSize, end})
 		}
 	}
 	base := records - length - start
@@ -92,23 +90,39 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 		if entry == nil || i == len(files) || files[i].CompressedSize64 != entry.compressed || files[i].Name != string(name) {
 			return nil, errZipLayout
 		}
+		z.text(entry.texts, at)
 		at += taken
-		span, local, same, err := entry.local(content, size, base, name)
+		z.path(entry.path, name, i)
+		span, err := z.local(content, size, base, entry, name, i)
 		if err != nil {
 			return nil, err
-		}
-		if !same {
-			z.sizes++
-		}
-		if entry.path != nil && !bytes.Equal(entry.path, name) {
-			z.others = append(z.others, string(entry.path))
-		}
-		if local != nil {
-			z.differing, z.names = append(z.differing, i), append(z.names, string(local))
 		}
 		spans = append(spans, span)
 	}
 	return z, z.account(content, size, spans)
+}
+
+// text looks at a comment or extra fields, which programs that search for the parts of an archive may take for one.
+func (z *zipLayout) text(text []byte, at int64) {
+	if !bytes.Contains(text, []byte("PK\x03\x04")) && !bytes.Contains(text, []byte("PK\x05\x06")) {
+		return
+	}
+	z.outside += int64(len(text))
+	if z.first < 0 {
+		z.first = at
+	}
+}
+
+// path takes the name of an entry in an extra field, which some programs prefer to the other. Names beyond ASCII cannot be
+// compared: the first may be in any character set.
+func (z *zipLayout) path(path, name []byte, entry int) {
+	switch {
+	case path == nil || bytes.Equal(path, name):
+	case bytes.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }):
+		z.others = append(z.others, string(path))
+	default:
+		z.differing, z.names = append(z.differing, entry), append(z.names, string(path))
+	}
 }
 
 // account finds what is in no span, or in two.
@@ -159,7 +173,8 @@ func notZero(r io.Reader) (n, first int64, err error) {
 // zipCentral is what of an entry of the directory tells where the entry is.
 type zipCentral struct {
 	flags, method                    uint16
-	path                             []byte // the name in an extra field
+	path                             []byte // the name in an extra field; nil for none
+	texts                            []byte // extra fields and comment
 	crc                              uint32
 	compressed, uncompressed, offset uint64
 }
@@ -181,19 +196,21 @@ func zipEntry(r *bufio.Reader) (entry *zipCentral, name []byte, taken int64, err
 	if _, err := io.ReadFull(r, rest); err != nil {
 		return nil, nil, 0, errZipLayout
 	}
-	e.extra(rest[n : n+m])
+	e.texts = rest[n:]
+	e.extra(rest[n:n+m], rest[:n])
 	return e, rest[:n], int64(zipDirectorySize + n + m + k), nil
 }
 
-// extra takes the sizes and the offset that do not fit into 32 bits (APPNOTE 4.5.3), and another name.
-func (e *zipCentral) extra(extra []byte) {
+// extra takes the sizes and the offset that do not fit into 32 bits (APPNOTE 4.5.3), and another name (4.6.9), unless that
+// is from before the entry was renamed.
+func (e *zipCentral) extra(extra, name []byte) {
 	le := binary.LittleEndian
 	for len(extra) >= 4 {
 		id, size := le.Uint16(extra), int(le.Uint16(extra[2:]))
 		if extra = extra[4:]; size > len(extra) {
 			return
 		}
-		if id == 0x7075 && size > 5 {
+		if id == 0x7075 && size > 5 && le.Uint32(extra[1:]) == crc32.ChecksumIEEE(name) {
 			e.path = extra[5:size]
 		}
 		if id == 1 {
@@ -208,39 +225,45 @@ func (e *zipCentral) extra(extra []byte) {
 	}
 }
 
-// local is where the entry is, from its own header to the end of its data descriptor, the name in that header if it is
-// another than name, and whether the header agrees in the rest.
-func (e *zipCentral) local(content io.ReaderAt, size, base int64, name []byte) (span zipSpan, other []byte, same bool, err error) {
+// local is where an entry is, from its own header to the end of its data descriptor. It compares that header with what the
+// directory says.
+func (z *zipLayout) local(content io.ReaderAt, size, base int64, e *zipCentral, name []byte, i int) (zipSpan, error) {
 	head := make([]byte, zipLocalSize)
 	if e.offset > uint64(size) || e.compressed > uint64(size) {
-		return span, nil, false, errZipLayout
+		return zipSpan{}, errZipLayout
 	}
 	at := base + int64(e.offset)
 	if readAt(content, at, head) != nil || !bytes.HasPrefix(head, []byte("PK\x03\x04")) {
-		return span, nil, false, errZipLayout
+		return zipSpan{}, errZipLayout
 	}
 	le := binary.LittleEndian
 	n, m := int64(le.Uint16(head[26:])), int64(le.Uint16(head[28:]))
-	local := make([]byte, n)
-	if readAt(content, at+zipLocalSize, local) != nil {
-		return span, nil, false, errZipLayout
+	texts := make([]byte, n+m)
+	if readAt(content, at+zipLocalSize, texts) != nil {
+		return zipSpan{}, errZipLayout
 	}
-	if !bytes.Equal(local, name) {
-		other = local
+	own := zipCentral{compressed: uint64(le.Uint32(head[18:])), uncompressed: uint64(le.Uint32(head[22:]))}
+	own.extra(texts[n:], texts[:n])
+	z.text(texts[n:], at+zipLocalSize+n)
+	if !bytes.Equal(texts[:n], name) {
+		z.differing, z.names = append(z.differing, i), append(z.names, string(texts[:n]))
 	}
+	z.path(own.path, texts[:n], i)
 	to := at + zipLocalSize + n + m + int64(e.compressed)
 	if to > size {
-		return span, nil, false, errZipLayout
+		return zipSpan{}, errZipLayout
 	}
 	if e.flags&8 != 0 {
 		to += e.descriptor(content, size, to)
 	}
-	agrees := func(local uint32, listed uint64) bool {
-		return local == 1<<32-1 || uint64(local) == listed || local == 0 && e.flags&8 != 0
+	agrees := func(local, listed uint64) bool {
+		return local == listed || e.flags&8 != 0 && (local == 0 || local == 1<<32-1) // it stands behind the data
 	}
-	same = agrees(le.Uint32(head[18:]), e.compressed) && agrees(le.Uint32(head[22:]), e.uncompressed) &&
-		le.Uint16(head[8:]) == e.method && le.Uint16(head[6:])&1 == e.flags&1
-	return zipSpan{at, to}, other, same, nil
+	if !agrees(own.compressed, e.compressed) || !agrees(own.uncompressed, e.uncompressed) ||
+		le.Uint16(head[8:]) != e.method || le.Uint16(head[6:])&1 != e.flags&1 {
+		z.sizes++
+	}
+	return zipSpan{at, to}, nil
 }
 
 // descriptor is the length of the data descriptor at an offset (APPNOTE 4.3.9), which has four forms; 0 for none.
