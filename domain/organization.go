@@ -168,8 +168,8 @@ func (c *ChangePlan) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
 
-// Decide implements Command. What the month has used of the new plan's allowances may call for warnings at once; what a
-// meter noted under the old plan is told first.
+// Decide implements Command. What the month has used of the new plan's allowances may call for warnings at once. Notes of
+// the meters under the old plan become warnings first.
 func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {

@@ -202,7 +202,7 @@ type Warnings struct {
 	Period    Period
 	Limit     int64                    // 0: of any limit of the month, as before the rule WarningsByLimit
 	ReachedAt [warningCount]*time.Time // by WarningPercents
-	Used      [warningCount]int64 // as Limit
+	Used      [warningCount]int64      // as Limit
 }
 
 // With is the warnings after one more.

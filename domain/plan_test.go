@@ -349,7 +349,7 @@ func TestWarningsBelongToALimit(t *testing.T) {
 	want("told already")
 	w.now = month.End()
 	w.warnOfMeters()
-	want("what was told, in the next month")
+	want("the month before, in the next one")
 	again := NewState(w.state.plans)
 	for i := range w.events {
 		if err := again.Apply(&w.events[i]); err != nil {

@@ -97,13 +97,14 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 		known = s.Version(document.ID, v.Version)
 	}
 	c.Outcome, c.Replayed = Reservation{PublicID: b.PublicID, ExpiresAt: b.ExpiresAt, Status: ReservationPending}, false
+	active, _ := s.pendingOf(c.Organization, now)
 	newPending := true
 	if known != nil {
 		is := known.Reservation(now)
 		b.PublicID, b.Renewed = known.PublicID, true
 		c.Outcome.PublicID, c.Replayed = known.PublicID, known.PublicID != c.PublicID
 		if is.Status == ReservationFinalized || is.ExpiresAt.Equal(b.ExpiresAt) || company.ClosedAt != nil ||
-			is.Status != ReservationPending && s.checkPending(c.Organization, now) != nil {
+			is.Status != ReservationPending && active >= MaxPendingReservations {
 			c.Outcome = is
 			return nil, nil
 		}
@@ -113,7 +114,6 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	drafts := []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: b}}
 	if newPending {
-		active, _ := s.pendingOf(c.Organization, now)
 		drafts = append(drafts, s.warn(o, PendingAllowance, PeriodOf(now), int64(active+1), new(int64(MaxPendingReservations)))...)
 	}
 	if known == nil {

@@ -79,31 +79,45 @@ func (s *server) plan(r *http.Request) (any, error) {
 			Period: periods[i], Shown: periods[i] == period, Used: each(uses, func(a web.Allowance) int64 { return a.Used }),
 		})
 	}
+	pending, unfinalized, err := s.Store.Reserved(ctx, c.access, c.start)
+	if err != nil {
+		return nil, err
+	}
+	shown.Reservations = []web.Allowance{viewUse(domain.PendingAllowance, pending), viewUse(domain.UnfinalizedAllowance, unfinalized)}
+	if err := s.mark(ctx, c, shown.Reservations, periods[0]); err != nil {
+		return nil, err
+	}
 	return s.showEntries(r, shown, period)
 }
 
 // viewUses are a month's allowances.
 func viewUses(m query.MonthlyLimits) []web.Allowance {
-	view := func(name string, u domain.Usage) web.Allowance {
-		return web.Allowance{Name: name, Used: u.Used, Limit: u.Limit}
-	}
 	return []web.Allowance{
-		view(domain.VersionsAllowance.String(), m.Versions), view(domain.RequestsAllowance.String(), m.Requests),
-		view(domain.RegistrationsAllowance.String(), m.Registrations), view(domain.AttemptsAllowance.String(), m.WebhookAttempts),
+		viewUse(domain.VersionsAllowance, m.Versions), viewUse(domain.RequestsAllowance, m.Requests),
+		viewUse(domain.RegistrationsAllowance, m.Registrations), viewUse(domain.AttemptsAllowance, m.WebhookAttempts),
 	}
+}
+
+func viewUse(a domain.Allowance, u domain.Usage) web.Allowance {
+	return web.Allowance{Name: a.String(), Used: u.Used, Limit: u.Limit}
 }
 
 // usesOf are this month's allowances with the marks at which the organization is warned.
 func (s *server) usesOf(ctx context.Context, c *call, m query.MonthlyLimits, period domain.Period) ([]web.Allowance, error) {
+	uses := viewUses(m)
+	return uses, s.mark(ctx, c, uses, period)
+}
+
+// mark adds the marks to allowances.
+func (s *server) mark(ctx context.Context, c *call, uses []web.Allowance, period domain.Period) error {
 	versions, err := s.Store.Usage(ctx, c.access, period)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	account, err := s.Store.AccountUsage(ctx, c.access, period)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	uses := viewUses(m)
 	for i := range uses {
 		for _, percent := range domain.WarningPercents() {
 			mark := web.Mark{Percent: percent}
@@ -115,7 +129,7 @@ func (s *server) usesOf(ctx context.Context, c *call, m query.MonthlyLimits, per
 			uses[i].Marks = append(uses[i].Marks, mark)
 		}
 	}
-	return uses, nil
+	return nil
 }
 
 // showEntries adds a page of a month's entries. A cursor of another month, or of a longer history, leads to

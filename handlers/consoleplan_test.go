@@ -91,9 +91,17 @@ func TestAllowancesInTheConsole(t *testing.T) {
 	s := openConsoleWith(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 2, "requestsPerMonth": 5}}`)})
 	s.registered("a", 1, "one")
 	s.registered("b", 1, "two")
+	limit := int32(4)
+	must(s.service, &domain.ChangeLimits{Origin: s.org.Operator(), Unfinalized: &limit})
+	for number := range 4 {
+		s.reserved("r", number+1)
+	}
+	last := s.post(integrity+"/reservations", version("r", 4)).is(http.StatusOK)["publicId"].(string)
+	s.send(http.MethodDelete, integrity+"/reservations/"+last, s.org.Secret, nil).is(http.StatusOK)
 	s.send(http.MethodGet, certificationAction+"/me", s.org.Secret, nil).is(http.StatusOK)
 	s.signedIn(s.org.Email).visit("/en/console/plan").says(http.StatusOK, "Plan: gratis", "<strong>2</strong> of 2 <span>(100 %; remaining: 0)", "<strong>1</strong> of 5 <span>(20 %; remaining: 4)",
-		"80 % reached on <time", "95 % reached on <time", "100 % reached on <time")
+		"80 % reached on <time", "95 % reached on <time", "100 % reached on <time",
+		"<strong>3</strong> of 1000", `aria-label="Versions never registered: 100 %"`)
 	s.signedIn(s.org.Email).visit("/en/console").says(http.StatusOK, `href="/en/console/plan"`, "<strong>2</strong> of 2", "Webhook attempts", "100 % reached on <time",
 		`data-level="used-up"`, `aria-label="New versions: 100 %"`, `aria-label="Requests: 20 %"`)
 }

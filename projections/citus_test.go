@@ -1,8 +1,8 @@
 package projections
 
 import (
-	"fmt"
 	"context"
+	"fmt"
 	"maps"
 	"testing"
 

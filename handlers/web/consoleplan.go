@@ -12,6 +12,7 @@ type PlanPage struct {
 	Plan             string
 	Resets           time.Time
 	Allowances       []Allowance // of this month
+	Reservations     []Allowance // at present
 	Day              Allowance   // of this day
 	Tomorrow         time.Time   // when it resets
 	Months           []Month     // newest first
@@ -32,7 +33,7 @@ type Allowance struct {
 // Mark is a part of an allowance at which the organization is warned.
 type Mark struct {
 	Percent   int
-	ReachedAt *time.Time // nil: not this month
+	ReachedAt *time.Time // nil: not this month under this limit
 }
 
 // Remaining is what is left, nil without a limit.
@@ -84,6 +85,6 @@ func (s *Site) PlanPage(p PlanPage) ([]byte, error) {
 	return render(s.console, "plan.html", struct {
 		consoleFrame
 		PlanPage
-		Daily allowances
-	}{frame, p, allowances{frame, []Allowance{p.Day}}})
+		Daily, Reserved allowances
+	}{frame, p, allowances{frame, []Allowance{p.Day}}, allowances{frame, p.Reservations}})
 }

@@ -137,6 +137,22 @@ func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time
 	return day.In(now), s.Plans.Of(a.Plan, a.Internal).AdministrativeEventsPerDay, err
 }
 
+// Reserved reads how many reservations of an organization are pending at now, and how many versions it has reserved and
+// never registered, with the limit of each.
+func (s *Store) Reserved(ctx context.Context, a domain.Access, now time.Time) (pending, unfinalized domain.Usage, err error) {
+	const query = `SELECT o.unfinalized, o.unfinalized_limit, (SELECT count(*) FROM versions
+			WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at > $3 AND released_at IS DISTINCT FROM expires_at)
+		FROM organization_state o WHERE o.shard = $1 AND o.organization_id = $2`
+	pending.Period = domain.PeriodOf(now)
+	pending.Limit, unfinalized.Period = new(int64(domain.MaxPendingReservations)), pending.Period
+	o, err := statement.One(ctx, s.Pool, "count reservations", errNoOrganization, func(row pgx.CollectableRow) (o domain.Organization, err error) {
+		err = row.Scan(&o.Unfinalized, &o.UnfinalizedLimit, &pending.Used)
+		return o, err
+	}, query, a.Organization.Shard(), a.Organization, now)
+	unfinalized.Used, unfinalized.Limit = int64(o.Unfinalized), new(int64(o.UnfinalizedMost()))
+	return pending, unfinalized, err
+}
+
 // errNoOrganization is a fault of the database: whoever asks has authenticated as the organization.
 var errNoOrganization = errors.New("the organization does not exist")
 
