@@ -65,6 +65,7 @@ func textual(mediaType string) bool {
 			"application/x-tex", "application/x-latex", "application/csv", "application/x-csv", "application/x-subrip", "application/ics", "application/xml-dtd",
 			"application/x-pem-file", "application/x-x509-ca-cert", "application/pkix-cert", "application/pkcs7-mime", "application/pkcs7-signature",
 			"application/x-pkcs7-signature", "application/pgp-signature", "application/pgp-keys", "application/pgp-encrypted", "multipart/related", "multipart/mixed",
+			"application/x-mimearchive", "application/x-bat",
 		}, mediaType)
 }
 

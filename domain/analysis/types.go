@@ -33,7 +33,8 @@ var otherNames = map[string][]string{
 	"image/avif":                {"image/avif-sequence", "image/heif"},
 	"image/bmp":                 {"image/x-windows-bmp", "image/x-bitmap"},
 	"image/svg+xml":             {"image/svg"},
-	"image/vnd.adobe.photoshop": {"image/photoshop", "image/psd", "application/x-photoshop", "application/psd"},
+	"image/vnd.adobe.photoshop": {"image/photoshop", "image/x-photoshop", "image/psd", "application/x-photoshop", "application/psd"},
+	"image/vnd.djvu":            {"image/x-djvu", "image/x.djvu", "image/vnd.djvu+multipage"},
 	"image/tiff": {
 		"image/tif", "image/x-tif", "image/x-tiff", "application/tiff", "image/x-adobe-dng", "image/dng", "image/x-nikon-nef", "image/x-canon-cr2", "image/x-sony-arw",
 		"image/x-pentax-pef",
@@ -47,7 +48,7 @@ var otherNames = map[string][]string{
 	"audio/mpeg":       {"audio/x-mp3", "audio/mpeg3", "audio/x-mpeg-3", "audio/mpg", "audio/x-mpg"},
 	"audio/wav":        {"audio/x-pn-wav"},
 	"audio/flac":       {"audio/x-flac"},
-	"audio/aac":        {"audio/x-aac", "audio/aacp", "audio/x-hx-aac-adts"},
+	"audio/aac":        {"audio/x-aac", "audio/aacp", "audio/x-hx-aac-adts", "audio/vnd.dlna.adts"},
 	"audio/ogg":        {"audio/opus", "audio/vorbis", "audio/x-vorbis+ogg"},
 	"audio/aiff":       {"audio/aif"},
 	"video/matroska":   {"audio/x-matroska", "audio/matroska"},
@@ -60,10 +61,12 @@ var otherNames = map[string][]string{
 	"application/gzip": {"application/x-tgz", "application/tgz", "application/x-gtar", "application/x-compressed-tar", "application/x-compressed", "image/svg+xml"},
 
 	"application/x-tar":             {"application/tar", "application/x-gtar"},
-	"application/x-bzip2":           {"application/bzip2", "application/x-bzip"},
-	"application/vnd.rar":           {"application/rar"},
-	"application/x-7z-compressed":   {"application/7z"},
-	"application/zstd":              {"application/x-zstd"},
+	"application/x-bzip2":           {"application/bzip2", "application/x-bzip", "application/x-bzip-compressed-tar", "application/x-bzip2-compressed-tar"},
+	"application/x-xz":              {"application/x-xz-compressed-tar"},
+	"application/vnd.rar":           {"application/rar", "application/x-compressed"}, // Windows where WinRAR is installed
+	"application/x-7z-compressed":   {"application/7z", "application/x-compressed"},
+	"application/zstd":              {"application/x-zstd", "application/x-zstd-compressed-tar"},
+	"application/postscript":        {"application/eps", "application/x-eps", "image/eps", "image/x-eps", "application/illustrator"},
 	"application/msword":            {"application/x-msword", "application/doc", "application/vnd.msword"},
 	"application/vnd.ms-excel":      {"application/x-msexcel", "application/x-excel", "application/excel", "application/x-xls"},
 	"application/vnd.ms-powerpoint": {"application/x-mspowerpoint", "application/powerpoint"},
@@ -74,7 +77,7 @@ var otherNames = map[string][]string{
 	"text/plain":                    {"application/vnd.ms-excel"}, // a CSV of which the first lines do not show it
 
 	"application/pkcs7-signature":                   {"application/x-pkcs7-signature", "application/pkcs7-mime", "application/x-pkcs7-mime", "application/cms"},
-	"application/vnd.microsoft.portable-executable": {"application/x-msdownload", "application/x-msdos-program", "application/x-dosexec", "application/exe"},
+	"application/vnd.microsoft.portable-executable": {"application/x-msdownload", "application/x-msdos-program", "application/x-dosexec", "application/x-ms-dos-executable", "application/exe"},
 	"application/vnd.ms-visio.drawing.main+xml":     {"application/vnd.ms-visio.drawing", "application/vnd.visio"},
 	"application/vnd.ms-xpsdocument":                {"application/oxps"},
 	"font/woff":                                     {"application/font-woff", "application/x-font-woff"},
