@@ -182,6 +182,10 @@ func (s *server) speak(e *mcpEndpoint) handler {
 		if wrong == nil && c.unread == nil {
 			request, wrong = mcp.Parse(&c.meter, c.body, version)
 		}
+		if n, most := len(request.Messages), c.access.PerMinute; n > most { // waiting would change nothing
+			request, wrong = mcp.Request{}, mcp.InvalidRequest("This batch has %d messages, and the organization may send %d "+
+				"a minute. Send smaller batches.", n, most)
+		}
 		if late := refusal(c.unread); late != nil && late.Code == domain.RequestTimeout {
 			return response{}, c.unread // costs nothing, and net/http has ended the request's context
 		}

@@ -269,6 +269,25 @@ func TestMCPMinute(t *testing.T) {
 	}
 }
 
+// A batch larger than the minute's limit is told so, in a minute that is not used up and in one that is: nobody waits for
+// a minute in which it passes. It costs as much as one message.
+func TestMCPBatchBeyondTheMinute(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 5}}`)})
+	s.freshMinute()
+	for _, endpoint := range []string{ordinaryMCP, integrityMCP} {
+		batch := func(n int) answer { return s.rpc(endpoint, s.org.Secret, "["+strings.Repeat(ping+",", n-1)+ping+"]") }
+		a := batch(6)
+		a.invalid(http.StatusBadRequest, -32600)
+		if !contains(a.body, "This batch has 6 messages, and the organization may send 5 a minute. Send smaller batches.") || a.header.Get("Retry-After") != "" {
+			t.Errorf("%v %s", a.header, a.body)
+		}
+		if a := batch(4); a.status != http.StatusOK {
+			t.Errorf("a batch of the four that are left: %d %s", a.status, a.body)
+		}
+		s.freshMinute()
+	}
+}
+
 // A fault inside a tool is that call's alone, and no answer says what it was.
 func TestMCPFaults(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
