@@ -135,13 +135,18 @@ func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage
 	if refused := refusal(err); failed && (refused == nil || refused.Code == domain.Internal) {
 		return mcp.Result{}, err
 	}
+	result := mcp.Result{Failed: failed}
 	if failed {
 		data = wire.Refused{Error: s.itemError(ctx.Value(callKey{}).(*call), err)}
 	} else if resp, whole := data.(response); whole {
 		data = resp.data
+		if resp.epoch != nil {
+			result.Meta = map[string]any{"epoch": *resp.epoch}
+		}
 	}
 	text, err := encode(data)
-	return mcp.Result{Object: bytes.TrimSpace(text), Failed: failed}, err
+	result.Object = bytes.TrimSpace(text)
+	return result, err
 }
 
 func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
@@ -279,19 +284,6 @@ func object(file, component string, parameters ...string) json.RawMessage {
 	return must(schemas.Object(file, component, parameters...))
 }
 
-// feedWithEpoch is a page of the feed with the epoch, which REST has in meta.
-func feedWithEpoch() json.RawMessage {
-	var feed map[string]any
-	if err := json.Unmarshal(object(schemas.OpenAPIFile, "Feed"), &feed); err != nil {
-		panic(err) // the contract is compiled in
-	}
-	feed["properties"].(map[string]any)["epoch"] = map[string]any{
-		"type": "integer", "minimum": 0, "description": "Of the feed's history. Store it with nextCursor, and send both.",
-	}
-	feed["required"] = append(feed["required"].([]any), "epoch")
-	return must(json.Marshal(feed))
-}
-
 // certificateOnly is the contract's VerifyRequest without a hash.
 const certificateOnly = `{"type":"object","additionalProperties":false,"required":["publicId"],"properties":{"publicId":{"type":"string","description":"Of a certificate."}}}`
 
@@ -338,14 +330,14 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
 			output: object(contract, "RecordView"), read: s.readLookup},
 		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
-			input: object(contract, "", "companyReference", "sequence", "epoch", "limit"), output: feedWithEpoch(),
+			input: object(contract, "", "companyReference", "sequence", "epoch", "limit"), output: object(contract, "Feed"),
 			read: func(o *strictjson.Object) toolCall {
 				company := domain.ReadReference(o, "companyReference")
 				after, limit := integer(o, "after", 0, strictjson.MaxInteger, 0), integer(o, "limit", 1, maxFeedLimit, feedLimit)
 				epoch := integer(o, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch)
 				return func(ctx context.Context, c *call) (any, error) {
 					page, known, err := s.changesAfter(ctx, c.access, company, epoch, after, int(limit))
-					return wire.FeedWithEpoch{Feed: page, Epoch: known}, err
+					return response{data: page, epoch: &known}, err
 				}
 			}},
 		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads, limits: true,

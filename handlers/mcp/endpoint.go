@@ -56,6 +56,7 @@ type Result struct {
 	// Failed says that Object tells what the caller is to mend. It does not follow Output then, and clients hold
 	// structured content against that: it is text only.
 	Failed bool
+	Meta   map[string]any // nil: none
 }
 
 // Config is what an Endpoint is made of.
@@ -98,7 +99,7 @@ func New(c Config) *Endpoint {
 			if err != nil {
 				return nil, err
 			}
-			answer := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(result.Object)}}, IsError: result.Failed}
+			answer := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(result.Object)}}, IsError: result.Failed, Meta: result.Meta}
 			if !result.Failed {
 				answer.StructuredContent = result.Object
 			}

@@ -145,12 +145,6 @@ type Feed[E any] struct {
 	HasMore    bool  `json:"hasMore"`
 }
 
-// FeedWithEpoch is a page of the feed for a caller that gets no meta.
-type FeedWithEpoch struct {
-	Feed[FeedEvent]
-	Epoch int64 `json:"epoch"`
-}
-
 // UsageEntries is a page of what a month's allowance was charged with. Figures and entries are those of the
 // organization's sequence ThroughSequence, on every page alike.
 type UsageEntries struct {
