@@ -83,8 +83,7 @@ type Segment struct {
 }
 
 var (
-	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	segmentPattern = regexp.MustCompile(`^events/[0-9]{12,19}\.ndjson$`)
+	sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
 // ErrIncomplete is the answer where an export has not come to its end.
@@ -139,11 +138,15 @@ func (m *Manifest) check() error {
 	}
 	last, head := int64(0), emptyHistory
 	for i, s := range m.Segments {
-		if !segmentPattern.MatchString(s.File.File) || !sha256Pattern.MatchString(s.SHA256) || !sha256Pattern.MatchString(s.HistorySHA256) || s.Bytes < 1 {
+		if !sha256Pattern.MatchString(s.SHA256) || !sha256Pattern.MatchString(s.HistorySHA256) || s.Bytes < 1 {
 			return fmt.Errorf("segments[%d] must be a file of events with its length and SHA-256", i)
 		}
 		if s.First != last+1 || s.Last < s.First {
 			return fmt.Errorf("segments[%d] must hold events from sequence %d", i, last+1)
+		}
+		// A file that several segments name would be read for each of them.
+		if name := segmentFile(s.First); s.File.File != name {
+			return fmt.Errorf("segments[%d] must be the file %s", i, name)
 		}
 		if s.Bytes/minLine < s.Last-s.First+1 {
 			return fmt.Errorf("segments[%d] declares more events than %d bytes can hold", i, s.Bytes)
@@ -155,6 +158,9 @@ func (m *Manifest) check() error {
 	}
 	return nil
 }
+
+// segmentFile is the name of the file whose first event has a sequence.
+func segmentFile(first int64) string { return fmt.Sprintf("%s/%012d.ndjson", eventsDir, first) }
 
 // minLine is shorter than the line of any event.
 const minLine = 256

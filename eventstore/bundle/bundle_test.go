@@ -159,6 +159,7 @@ func TestHostileArchive(t *testing.T) {
 	}{
 		"more lines than bytes can hold": {hostile(t, bytes.Repeat([]byte("\n"), 1<<20), 1<<20), "segments[0] declares more events than 1048576 bytes can hold"},
 		"zeros":                          {hostile(t, make([]byte, 2*expansionFrom), 1), "it unpacks to more than 16777216 bytes"},
+		"names of many folders":          {hostile(t, make([]byte, minLine), 1, strings.Repeat("a/", 100)+"a"), "a file in it lies in 100 folders"},
 		"a long name":                    {hostile(t, make([]byte, minLine), 1, strings.Repeat("a/", 30_000)+"a"), "more than the 255 that a bundle may have"},
 	} {
 		if b, err := Open(c.path); err == nil || !strings.Contains(err.Error(), c.wrong) {
@@ -222,6 +223,25 @@ func TestLongerThanDeclared(t *testing.T) {
 	}
 	if _, err := b.Former().Next(); err == nil {
 		t.Error("a former history may be longer than its manifest declares")
+	}
+}
+
+// TestSegmentTwice: a manifest cannot have the same file read for each of thousands of segments.
+func TestSegmentTwice(t *testing.T) {
+	text := bytes.Repeat([]byte("x"), minLine)
+	first := Segment{File: describe("events/000000000001.ndjson", text), First: 1, Last: 1, HistorySHA256: emptyHistory}
+	second := first
+	second.First, second.Last = 2, 2
+	m := Manifest{
+		Contract: Contract, Organization: domain.OrganizationID{1}, ExportedAt: "2026-11-01T10:00:00Z", Events: 2,
+		HistorySHA256: emptyHistory, TrustedKeys: describe(TrustedKeysFile, nil), Segments: []Segment{first, second},
+	}
+	if err := m.check(); err == nil || !strings.Contains(err.Error(), "segments[1] must be the file events/000000000002.ndjson") {
+		t.Error(err)
+	}
+	m.Segments[1].File.File = "events/000000000002.ndjson"
+	if err := m.check(); err != nil {
+		t.Error(err)
 	}
 }
 

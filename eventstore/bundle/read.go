@@ -70,6 +70,7 @@ const (
 	maxExpansion  = 200 // times the size of the zip file
 	expansionFrom = 16 << 20
 	maxName       = 255
+	maxFolders    = 4 // a bundle has one; file managers add some
 )
 
 // checkArchive refuses a zip file beyond these bounds, before anything of it is unpacked.
@@ -79,6 +80,9 @@ func checkArchive(archive *zip.Reader, size int64) error {
 	for _, f := range archive.File {
 		if len(f.Name) > maxName {
 			return fmt.Errorf("a file in it has a name of %d bytes, more than the %d that a bundle may have", len(f.Name), maxName)
+		}
+		if folders := strings.Count(f.Name, "/"); folders > maxFolders {
+			return fmt.Errorf("a file in it lies in %d folders, more than the %d that a bundle may have", folders, maxFolders)
 		}
 		if f.UncompressedSize64 > most-unpacked {
 			return fmt.Errorf("it unpacks to more than %d bytes, which no bundle of %d bytes does", most, size)

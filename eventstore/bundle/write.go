@@ -262,7 +262,7 @@ func (w *Writer) segment() error {
 	first := w.manifest.Events + 1
 	last, _ := w.Last()
 	s := Segment{
-		File:  describe(fmt.Sprintf("%s/%012d.ndjson", eventsDir, first), w.text.Bytes()),
+		File:  describe(segmentFile(first), w.text.Bytes()),
 		First: first, Last: last, HistorySHA256: hex.EncodeToString(w.head[:]),
 	}
 	if err := w.put(s.File.File, w.text.Bytes()); err != nil {
