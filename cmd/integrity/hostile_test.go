@@ -20,11 +20,17 @@ func TestCommandsGiveUp(t *testing.T) {
 	dir, id := t.TempDir(), strings.Repeat("a", 26)
 	file := write(t, filepath.Join(dir, "f.pdf"), "x")
 	watched := newWatchedLog(t, 3)
+	shapes := peertest.Shapes()
+	shapes["answers without end"] = func(conn io.Writer) {
+		for err := error(nil); err == nil; {
+			_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+		}
+	}
 	for _, name := range []string{
 		"101", "101 and a body", "101 after 100 and 103", "1xx without end", "headers without end", "a body without end",
 		"a packed body", "answers without end", "a redirect to itself",
 	} {
-		peer := peertest.Serve(t, peertest.Shapes()[name])
+		peer := peertest.Serve(t, shapes[name])
 		env := []string{config.VariableAPIKey + "=" + testKey(t), config.VariableBaseURL + "=" + peer}
 		for _, args := range [][]string{
 			{"compare", file, peer + "/integrity/" + id},

@@ -80,8 +80,7 @@ func Shapes() map[string]Shape {
 			write(conn, "\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 			endless(conn, "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678")
 		},
-		"TLS":                 func(conn io.Writer) { write(conn, "\x15\x03\x01\x00\x02\x02\x46") },
-		"answers without end": func(conn io.Writer) { endless(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") },
+		"TLS": func(conn io.Writer) { write(conn, "\x15\x03\x01\x00\x02\x02\x46") },
 		"a redirect to itself": func(conn io.Writer) {
 			write(conn, "HTTP/1.1 307 Again\r\nLocation: /again\r\nContent-Length: 0\r\n\r\n")
 		},
