@@ -121,12 +121,13 @@ func (i *imageFile) names(words string, at int64) {
 	}
 }
 
-// comment looks for a well-known program, and for the name of a place's property, in words that need not hold one.
+// comment looks for a well-known program, and for the name of a place's property, in words that need not hold one. They may
+// be in UTF-16, which without its zeros reads as ASCII.
 func (i *imageFile) comment(words []byte, at int64) {
-	if bytes.Contains(bytes.ToLower(words), []byte("gpslatitude")) {
+	text := strings.ToLower(string(bytes.ReplaceAll(words, []byte{0}, nil)))
+	if strings.Contains(text, "gpslatitude") {
 		i.gps.add("text GPS entry", at)
 	}
-	text := strings.ToLower(string(words))
 	for _, e := range editors {
 		if !slices.Contains(ordinary, e.word) && hasWord(text, e.word) {
 			i.software.add(e.name, at)

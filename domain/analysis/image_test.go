@@ -198,6 +198,7 @@ func images(t testing.TB) []sample {
 		{"raw-lower-case.png", "image/png", pngWith(t, true, "tEXt", strings.ToLower(rawProfile("exif", string(exif))))},
 		{"canvas.png", "image/png", pngWith(t, false, "tEXt", "Description\x00Oil on canvas, with corelike shapes")},
 		{"xmp-geo.png", "image/png", pngWith(t, false, "tEXt", "XMP\x00"+packet(`exif:lat="40.5" exif:long="-3.7">`))},
+		{"xmp-inner.png", "image/png", pngWith(t, false, "tEXt", "XMP\x00"+packet(`><exif:GPSLatitude><x>40</x></exif:GPSLatitude>`))},
 		{"after.png", "image/png", append(picture(t, "png"), "more"...)},
 		{"zeros-after.png", "image/png", append(picture(t, "png"), make([]byte, 100)...)},
 
@@ -213,6 +214,8 @@ func images(t testing.TB) []sample {
 		{"second-picture.jpg", "image/jpeg", slices.Concat(picture(t, "jpeg"), make([]byte, 7), twice)},
 		{"credentials.jpg", "image/jpeg", jpegWith(t, 0xeb, "JP\x00\x01jumb")},
 		{"comment.jpg", "image/jpeg", jpegWith(t, 0xfe, "Created with GIMP")},
+		{"comment-utf16.jpg", "image/jpeg", jpegWith(t, 0xfe, string(utf16le(place)))},
+		{"extension.jpg", "image/jpeg", jpegWith(t, 0xf7, place)},
 		{"after.jpg", "image/jpeg", append(picture(t, "jpeg"), "more"...)},
 
 		{"exif.webp", "image/webp", webpWith("EXIF", "Exif\x00\x00"+string(exif))},

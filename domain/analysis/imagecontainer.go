@@ -91,7 +91,7 @@ func (i *imageFile) jpegImage(p *imagePart, start int64) (int64, error) {
 		if size < 2 {
 			return 0, errParser
 		}
-		if marker := head[1]; marker >= 0xe0 && marker <= 0xef || marker == 0xfe {
+		if marker := head[1]; marker >= 0xe0 {
 			text, err := i.load(p, offset+4, min(size-2, p.size-offset-4)) // what is there of a file that was cut off
 			if err == nil {
 				err = i.jpegSegment(p, s, marker, text, p.place(offset))
@@ -143,7 +143,7 @@ const (
 	photoshopBlock = "Photoshop 3.0\x00"
 )
 
-// jpegSegment reads an application segment or a comment.
+// jpegSegment reads an application segment, an extension or a comment.
 func (i *imageFile) jpegSegment(p *imagePart, s *jpegSegments, marker byte, text []byte, at int64) error {
 	begins := func(prefixes ...string) bool {
 		for _, prefix := range prefixes {

@@ -263,7 +263,6 @@ func (i *imageFile) xmp(packet []byte) error {
 		packet = bytes.TrimRight(bytes.TrimPrefix(packet, []byte("\xef\xbb\xbf")), "\x00 \t\r\n")
 		decoder := xml.NewDecoder(bytes.NewReader(packet))
 		property := func(name, value string) error {
-			i.place("XMP", name, -1)
 			switch name {
 			case "Software", "ProcessingSoftware", "CreatorTool", "OriginatingProgram", "HistorySoftwareAgent", "SoftwareAgent", "softwareAgent", "Producer":
 				i.names(value, -1)
@@ -288,6 +287,7 @@ func (i *imageFile) xmp(packet []byte) error {
 			switch token := token.(type) {
 			case xml.StartElement:
 				elements++
+				i.place("XMP", token.Name.Local, -1)
 				if open = append(open, token.Name.Local); len(open) > maxOpen {
 					return errParser
 				}
@@ -296,6 +296,7 @@ func (i *imageFile) xmp(packet []byte) error {
 					if a.Name.Space == "xmlns" || name == "xmlns" {
 						continue
 					}
+					i.place("XMP", name, -1)
 					if name == "value" || name == "resource" {
 						name = named(open)
 					}
@@ -404,7 +405,7 @@ func (i *imageFile) resource(p *imagePart, id uint16, text []byte) error {
 	case 0x0424:
 		return i.xmp(text)
 	case 0x0421: // the program's name, in UTF-16
-		i.comment(bytes.ReplaceAll(text, []byte{0}, nil), -1)
+		i.comment(text, -1)
 	case 0x040c:
 		if len(text) > thumbnailHead && bytes.HasPrefix(text[thumbnailHead:], []byte("\xff\xd8\xff")) {
 			return i.sub("thumbnail", -1, func() error {
