@@ -269,7 +269,7 @@ func TestMCPMinute(t *testing.T) {
 	}
 }
 
-// A batch larger than the minute's limit is told so, in a minute that is not used up and in one that is: nobody waits for
+// A batch larger than the minute's limit is refused as such, in a minute that is used up and in any other: nobody waits for
 // a minute in which it passes. It costs as much as one message.
 func TestMCPBatchBeyondTheMinute(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 5}}`)})
