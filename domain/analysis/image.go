@@ -38,8 +38,10 @@ var imageReaders = []struct {
 	mediaType string
 	read      func(*imageFile, *imagePart) error
 }{
-	{"image/jpeg", (*imageFile).jpeg}, {"image/png", (*imageFile).png}, {"image/tiff", (*imageFile).tiff}, {"image/webp", (*imageFile).webp}, {"image/gif", (*imageFile).gif},
-	{"image/heic", (*imageFile).heif}, {"image/heif", (*imageFile).heif}, {"image/heic-sequence", (*imageFile).heif}, {"image/heif-sequence", (*imageFile).heif},
+	{"image/jpeg", (*imageFile).jpeg}, {"image/png", (*imageFile).png}, {"image/tiff", (*imageFile).tiff},
+	{"image/webp", (*imageFile).webp}, {"image/gif", (*imageFile).gif},
+	{"image/heic", (*imageFile).heif}, {"image/heif", (*imageFile).heif}, {"image/heic-sequence", (*imageFile).heif},
+	{"image/heif-sequence", (*imageFile).heif},
 	{"image/avif", (*imageFile).heif},
 }
 
@@ -47,10 +49,14 @@ var imageReaders = []struct {
 var editors = []struct{ word, name string }{
 	{"photoshop", "Adobe Photoshop"}, {"lightroom", "Adobe Lightroom"}, {"adobe illustrator", "Adobe Illustrator"},
 	{"illustrator", "Adobe Illustrator"}, {"indesign", "Adobe InDesign"},
-	{"affinity", "Affinity"}, {"canva", "Canva"}, {"capture one", "Capture One"}, {"corel", "Corel"}, {"darktable", "darktable"}, {"digikam", "digiKam"},
-	{"faceapp", "FaceApp"}, {"facetune", "Facetune"}, {"figma", "Figma"}, {"gimp", "GIMP"}, {"graphicsmagick", "GraphicsMagick"}, {"imagemagick", "ImageMagick"},
-	{"inkscape", "Inkscape"}, {"irfanview", "IrfanView"}, {"krita", "Krita"}, {"paint.net", "paint.net"}, {"photopea", "Photopea"}, {"photoscape", "PhotoScape"},
-	{"picasa", "Picasa"}, {"picsart", "PicsArt"}, {"pixelmator", "Pixelmator"}, {"rawtherapee", "RawTherapee"}, {"snapseed", "Snapseed"}, {"xnview", "XnView"},
+	{"affinity", "Affinity"}, {"canva", "Canva"}, {"capture one", "Capture One"}, {"corel", "Corel"},
+	{"darktable", "darktable"}, {"digikam", "digiKam"},
+	{"faceapp", "FaceApp"}, {"facetune", "Facetune"}, {"figma", "Figma"}, {"gimp", "GIMP"},
+	{"graphicsmagick", "GraphicsMagick"}, {"imagemagick", "ImageMagick"},
+	{"inkscape", "Inkscape"}, {"irfanview", "IrfanView"}, {"krita", "Krita"}, {"paint.net", "paint.net"},
+	{"photopea", "Photopea"}, {"photoscape", "PhotoScape"},
+	{"picasa", "Picasa"}, {"picsart", "PicsArt"}, {"pixelmator", "Pixelmator"}, {"rawtherapee", "RawTherapee"},
+	{"snapseed", "Snapseed"}, {"xnview", "XnView"},
 }
 
 // ordinary are words of editors that say nothing in a sentence.
@@ -121,8 +127,8 @@ func (i *imageFile) names(words string, at int64) {
 	}
 }
 
-// comment looks for a well-known program, and for the name of a place's property, in words that need not hold one. They may
-// be in UTF-16, which without its zeros reads as ASCII.
+// comment looks for a well-known program, and for the name of a place's property, in words that need not hold one. They
+// may be in UTF-16, which without its zeros reads as ASCII.
 func (i *imageFile) comment(words []byte, at int64) {
 	text := strings.ToLower(string(bytes.ReplaceAll(words, []byte{0}, nil)))
 	if strings.Contains(text, "gpslatitude") {

@@ -214,8 +214,8 @@ func (i *imageFile) jpegEnd(p *imagePart, s *jpegSegments) error {
 	return nil
 }
 
-// pngHarmless are the chunks that hold no metadata but of colours, sizes and animation (PNG, third edition, 11), and those
-// of Apple and ImageMagick.
+// pngHarmless are the chunks that hold no metadata but of colours, sizes and animation (PNG, third edition, 11), and
+// those of Apple and ImageMagick.
 const pngHarmless = " IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB bKGD hIST pHYs sPLT acTL fcTL fdAT cICP mDCV mDCv cLLI cLLi oFFs pCAL sCAL sTER iDOT CgBI vpAg orNT caNv gIFg gIFx "
 
 // png walks the chunks to the last one, and looks at what follows.

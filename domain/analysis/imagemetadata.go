@@ -317,7 +317,8 @@ func (i *imageFile) xmp(packet []byte) error {
 	})
 }
 
-// named is the property that a text in the innermost of the open elements belongs to: the nearest that is no part of a list.
+// named is the property that a text in the innermost of the open elements belongs to: the nearest that is no part of a
+// list.
 func named(open []string) string {
 	for n := len(open) - 1; n >= 0; n-- {
 		switch open[n] {

@@ -3,7 +3,6 @@ package analysis
 import (
 	"archive/zip"
 	"bytes"
-	"encoding/binary"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -285,20 +284,10 @@ func (s *subject) readZip() *zipFile {
 	return z
 }
 
-// zipEnd finds the end record of a ZIP file (APPNOTE 4.3.16), whose comment must end with the file; -1 if it has none.
+// zipEnd finds the end record of a ZIP file whose comment ends with the file; -1 if it has none.
 func zipEnd(s *subject) int64 {
-	const record, comment = 22, 1<<16 - 1
-	size := min(s.Size, record+comment)
-	tail := make([]byte, size)
-	if readAt(s.Content, s.Size-size, tail) != nil {
-		return -1
-	}
-	for at := len(tail) - record; at >= 0; at-- {
-		if bytes.HasPrefix(tail[at:], []byte("PK\x05\x06")) && at+record+int(binary.LittleEndian.Uint16(tail[at+20:])) == len(tail) {
-			return s.Size - size + int64(at)
-		}
-	}
-	return -1
+	at, _ := zipEndIn(s.Content, s.Size, true)
+	return at
 }
 
 // mimetype reads the first entry of packages that begin with one of that name.

@@ -58,13 +58,20 @@ func textual(mediaType string) bool {
 	return strings.HasPrefix(mediaType, "text/") || strings.HasSuffix(mediaType, "+json") || strings.HasSuffix(mediaType, "+xml") ||
 		strings.HasSuffix(mediaType, "-flat-xml") ||
 		slices.Contains([]string{
-			"application/json", "application/xml", "application/javascript", "application/ecmascript", "application/x-sh", "application/sql", "application/yaml",
-			"application/x-ndjson", "application/toml", "application/rtf", "message/rfc822", "application/x-yaml", "application/jsonl", "application/json5",
-			"application/x-javascript", "application/x-ecmascript", "application/typescript", "application/x-typescript", "application/x-httpd-php", "application/x-php",
-			"application/x-shellscript", "application/x-csh", "application/x-perl", "application/x-python", "application/x-ruby", "application/x-sql", "application/graphql",
-			"application/x-tex", "application/x-latex", "application/csv", "application/x-csv", "application/x-subrip", "application/ics", "application/xml-dtd",
-			"application/x-pem-file", "application/x-x509-ca-cert", "application/pkix-cert", "application/pkcs7-mime", "application/pkcs7-signature",
-			"application/x-pkcs7-signature", "application/pgp-signature", "application/pgp-keys", "application/pgp-encrypted", "multipart/related", "multipart/mixed",
+			"application/json", "application/xml", "application/javascript", "application/ecmascript",
+			"application/x-sh", "application/sql", "application/yaml",
+			"application/x-ndjson", "application/toml", "application/rtf", "message/rfc822", "application/x-yaml",
+			"application/jsonl", "application/json5",
+			"application/x-javascript", "application/x-ecmascript", "application/typescript",
+			"application/x-typescript", "application/x-httpd-php", "application/x-php",
+			"application/x-shellscript", "application/x-csh", "application/x-perl", "application/x-python",
+			"application/x-ruby", "application/x-sql", "application/graphql",
+			"application/x-tex", "application/x-latex", "application/csv", "application/x-csv", "application/x-subrip",
+			"application/ics", "application/xml-dtd",
+			"application/x-pem-file", "application/x-x509-ca-cert", "application/pkix-cert", "application/pkcs7-mime",
+			"application/pkcs7-signature",
+			"application/x-pkcs7-signature", "application/pgp-signature", "application/pgp-keys",
+			"application/pgp-encrypted", "multipart/related", "multipart/mixed",
 			"application/x-mimearchive", "application/x-bat",
 		}, mediaType)
 }
@@ -268,8 +275,10 @@ var (
 	latin   = &script{"Latin", unicode.Latin}
 	scripts = []*script{
 		latin, {"Cyrillic", unicode.Cyrillic}, {"Greek", unicode.Greek}, {"Arabic", unicode.Arabic}, {"Hebrew", unicode.Hebrew}, {"Armenian", unicode.Armenian},
-		{"Georgian", unicode.Georgian}, {"Cherokee", unicode.Cherokee}, {"Coptic", unicode.Coptic}, {"Devanagari", unicode.Devanagari}, {"Bengali", unicode.Bengali},
-		{"Tamil", unicode.Tamil}, {"Telugu", unicode.Telugu}, {"Thai", unicode.Thai}, {"Lao", unicode.Lao}, {"Khmer", unicode.Khmer}, {"Ethiopic", unicode.Ethiopic},
+		{"Georgian", unicode.Georgian}, {"Cherokee", unicode.Cherokee}, {"Coptic", unicode.Coptic},
+		{"Devanagari", unicode.Devanagari}, {"Bengali", unicode.Bengali},
+		{"Tamil", unicode.Tamil}, {"Telugu", unicode.Telugu}, {"Thai", unicode.Thai}, {"Lao", unicode.Lao},
+		{"Khmer", unicode.Khmer}, {"Ethiopic", unicode.Ethiopic},
 		{"Lisu", unicode.Lisu}, {"Deseret", unicode.Deseret}, {"Osage", unicode.Osage}, {"Gothic", unicode.Gothic},
 	}
 )

@@ -20,82 +20,121 @@ func detect(head []byte) *mimetype.MIME {
 	return m
 }
 
-// otherNames are the media types under which browsers, mail programs and servers send content, by the type that it looks
-// like, beside those that mimetype knows.
+// otherNames are the media types under which browsers, mail programs and servers send content, by the type that it
+// looks like, beside those that mimetype knows.
 var otherNames = map[string][]string{
-	"image/jpeg":                {"image/jpg", "image/pjpeg", "image/x-jpeg", "image/x-jpg", "image/jfif"},
-	"image/png":                 {"image/x-png"},
-	"image/x-icon":              {"image/vnd.microsoft.icon", "image/ico", "image/icon", "application/ico"},
-	"image/heic":                {"image/heif", "image/heic-sequence", "image/heif-sequence"},
-	"image/heif":                {"image/heic", "image/heic-sequence", "image/heif-sequence", "image/avif"},
-	"image/heic-sequence":       {"image/heic", "image/heif", "image/heif-sequence"},
-	"image/heif-sequence":       {"image/heic", "image/heif", "image/heic-sequence"},
-	"image/avif":                {"image/avif-sequence", "image/heif"},
-	"image/bmp":                 {"image/x-windows-bmp", "image/x-bitmap"},
-	"image/svg+xml":             {"image/svg"},
-	"image/vnd.adobe.photoshop": {"image/photoshop", "image/x-photoshop", "image/psd", "application/x-photoshop", "application/psd"},
-	"image/vnd.djvu":            {"image/x-djvu", "image/x.djvu", "image/vnd.djvu+multipage"},
+	"image/jpeg":          {"image/jpg", "image/pjpeg", "image/x-jpeg", "image/x-jpg", "image/jfif"},
+	"image/png":           {"image/x-png"},
+	"image/x-icon":        {"image/vnd.microsoft.icon", "image/ico", "image/icon", "application/ico"},
+	"image/heic":          {"image/heif", "image/heic-sequence", "image/heif-sequence"},
+	"image/heif":          {"image/heic", "image/heic-sequence", "image/heif-sequence", "image/avif"},
+	"image/heic-sequence": {"image/heic", "image/heif", "image/heif-sequence"},
+	"image/heif-sequence": {"image/heic", "image/heif", "image/heic-sequence"},
+	"image/avif":          {"image/avif-sequence", "image/heif"},
+	"image/bmp":           {"image/x-windows-bmp", "image/x-bitmap"},
+	"image/svg+xml":       {"image/svg"},
+	"image/vnd.adobe.photoshop": {
+		"image/photoshop", "image/x-photoshop", "image/psd", "application/x-photoshop", "application/psd",
+	},
+	"image/vnd.djvu": {"image/x-djvu", "image/x.djvu", "image/vnd.djvu+multipage"},
 	"image/tiff": {
-		"image/tif", "image/x-tif", "image/x-tiff", "application/tiff", "image/x-adobe-dng", "image/dng", "image/x-nikon-nef", "image/x-canon-cr2", "image/x-sony-arw",
+		"image/tif", "image/x-tif", "image/x-tiff", "application/tiff", "image/x-adobe-dng", "image/dng",
+		"image/x-nikon-nef", "image/x-canon-cr2", "image/x-sony-arw",
 		"image/x-pentax-pef",
 	},
 
-	"audio/x-m4a":      {"audio/mp4", "audio/m4a", "audio/x-mp4", "audio/mp4a-latm", "audio/aac"},
-	"audio/mp4":        {"audio/x-m4a", "audio/m4a", "audio/x-mp4", "audio/mp4a-latm"},
-	"video/mp4":        {"audio/mp4", "audio/x-m4a", "audio/m4a", "audio/x-mp4", "video/x-m4v", "video/x-mp4", "application/mp4"},
-	"video/x-m4v":      {"video/m4v"},
-	"video/quicktime":  {"video/x-quicktime", "audio/quicktime"},
-	"audio/mpeg":       {"audio/x-mp3", "audio/mpeg3", "audio/x-mpeg-3", "audio/mpg", "audio/x-mpg"},
-	"audio/wav":        {"audio/x-pn-wav"},
-	"audio/flac":       {"audio/x-flac"},
-	"audio/aac":        {"audio/x-aac", "audio/aacp", "audio/x-hx-aac-adts", "audio/vnd.dlna.adts"},
-	"audio/ogg":        {"audio/opus", "audio/vorbis", "audio/x-vorbis+ogg"},
-	"audio/aiff":       {"audio/aif"},
-	"video/matroska":   {"audio/x-matroska", "audio/matroska"},
-	"video/x-msvideo":  {"video/vnd.avi", "video/x-avi"},
-	"video/x-ms-asf":   {"audio/x-ms-wma"},
-	"video/mpeg":       {"video/mpg", "video/x-mpeg"},
-	"video/3gpp2":      {"audio/3gpp2"},
-	"application/pdf":  {"application/acrobat", "application/vnd.pdf", "text/pdf", "text/x-pdf", "application/illustrator", "application/vnd.adobe.illustrator"},
-	"application/zip":  {"multipart/x-zip", "application/zip-compressed", "application/x-compressed"},
-	"application/gzip": {"application/x-tgz", "application/tgz", "application/x-gtar", "application/x-compressed-tar", "application/x-compressed", "image/svg+xml"},
+	"audio/x-m4a": {"audio/mp4", "audio/m4a", "audio/x-mp4", "audio/mp4a-latm", "audio/aac"},
+	"audio/mp4":   {"audio/x-m4a", "audio/m4a", "audio/x-mp4", "audio/mp4a-latm"},
+	"video/mp4": {
+		"audio/mp4", "audio/x-m4a", "audio/m4a", "audio/x-mp4", "video/x-m4v", "video/x-mp4", "application/mp4",
+	},
+	"video/x-m4v":     {"video/m4v"},
+	"video/quicktime": {"video/x-quicktime", "audio/quicktime"},
+	"audio/mpeg":      {"audio/x-mp3", "audio/mpeg3", "audio/x-mpeg-3", "audio/mpg", "audio/x-mpg"},
+	"audio/wav":       {"audio/x-pn-wav"},
+	"audio/flac":      {"audio/x-flac"},
+	"audio/aac":       {"audio/x-aac", "audio/aacp", "audio/x-hx-aac-adts", "audio/vnd.dlna.adts"},
+	"audio/ogg":       {"audio/opus", "audio/vorbis", "audio/x-vorbis+ogg"},
+	"audio/aiff":      {"audio/aif"},
+	"video/matroska":  {"audio/x-matroska", "audio/matroska"},
+	"video/x-msvideo": {"video/vnd.avi", "video/x-avi"},
+	"video/x-ms-asf":  {"audio/x-ms-wma"},
+	"video/mpeg":      {"video/mpg", "video/x-mpeg"},
+	"video/3gpp2":     {"audio/3gpp2"},
+	"application/pdf": {
+		"application/acrobat", "application/vnd.pdf", "text/pdf", "text/x-pdf", "application/illustrator",
+		"application/vnd.adobe.illustrator",
+	},
+	"application/zip": {"multipart/x-zip", "application/zip-compressed", "application/x-compressed"},
+	"application/gzip": {
+		"application/x-tgz", "application/tgz", "application/x-gtar", "application/x-compressed-tar",
+		"application/x-compressed", "image/svg+xml",
+	},
 
-	"application/x-tar":             {"application/tar", "application/x-gtar"},
-	"application/x-bzip2":           {"application/bzip2", "application/x-bzip", "application/x-bzip-compressed-tar", "application/x-bzip2-compressed-tar"},
-	"application/x-xz":              {"application/x-xz-compressed-tar"},
-	"application/vnd.rar":           {"application/rar", "application/x-compressed"}, // Windows where WinRAR is installed
-	"application/x-7z-compressed":   {"application/7z", "application/x-compressed"},
-	"application/zstd":              {"application/x-zstd", "application/x-zstd-compressed-tar"},
-	"application/postscript":        {"application/eps", "application/x-eps", "image/eps", "image/x-eps", "application/illustrator"},
-	"application/msword":            {"application/x-msword", "application/doc", "application/vnd.msword"},
-	"application/vnd.ms-excel":      {"application/x-msexcel", "application/x-excel", "application/excel", "application/x-xls"},
+	"application/x-tar": {"application/tar", "application/x-gtar"},
+	"application/x-bzip2": {
+		"application/bzip2", "application/x-bzip", "application/x-bzip-compressed-tar",
+		"application/x-bzip2-compressed-tar",
+	},
+	"application/x-xz": {"application/x-xz-compressed-tar"},
+	"application/vnd.rar": { // Windows where WinRAR is installed
+		"application/rar", "application/x-compressed",
+	},
+	"application/x-7z-compressed": {"application/7z", "application/x-compressed"},
+	"application/zstd":            {"application/x-zstd", "application/x-zstd-compressed-tar"},
+	"application/postscript": {
+		"application/eps", "application/x-eps", "image/eps", "image/x-eps", "application/illustrator",
+	},
+	"application/msword": {"application/x-msword", "application/doc", "application/vnd.msword"},
+	"application/vnd.ms-excel": {
+		"application/x-msexcel", "application/x-excel", "application/excel", "application/x-xls",
+	},
 	"application/vnd.ms-powerpoint": {"application/x-mspowerpoint", "application/powerpoint"},
 	"application/vnd.ms-outlook":    {"application/x-msg"},
-	"text/rtf":                      {"application/msword", "application/x-rtf", "text/richtext"}, // Windows where Word is installed
-	"text/csv":                      {"application/vnd.ms-excel"},                                 // Windows where Excel is installed
-	"text/tab-separated-values":     {"application/vnd.ms-excel"},
-	"text/plain":                    {"application/vnd.ms-excel"}, // a CSV of which the first lines do not show it
+	"text/rtf": { // Windows where Word is installed
+		"application/msword", "application/x-rtf", "text/richtext",
+	},
+	"text/csv":                  {"application/vnd.ms-excel"}, // Windows where Excel is installed
+	"text/tab-separated-values": {"application/vnd.ms-excel"},
+	"text/plain":                {"application/vnd.ms-excel"}, // a CSV of which the first lines do not show it
 
-	"application/pkcs7-signature":                   {"application/x-pkcs7-signature", "application/pkcs7-mime", "application/x-pkcs7-mime", "application/cms"},
-	"application/vnd.microsoft.portable-executable": {"application/x-msdownload", "application/x-msdos-program", "application/x-dosexec", "application/x-ms-dos-executable", "application/exe"},
-	"application/vnd.ms-visio.drawing.main+xml":     {"application/vnd.ms-visio.drawing", "application/vnd.visio"},
-	"application/vnd.ms-xpsdocument":                {"application/oxps"},
-	"font/woff":                                     {"application/font-woff", "application/x-font-woff"},
+	"application/pkcs7-signature": {
+		"application/x-pkcs7-signature", "application/pkcs7-mime", "application/x-pkcs7-mime", "application/cms",
+	},
+	"application/vnd.microsoft.portable-executable": {
+		"application/x-msdownload", "application/x-msdos-program", "application/x-dosexec",
+		"application/x-ms-dos-executable", "application/exe",
+	},
+	"application/vnd.ms-visio.drawing.main+xml": {"application/vnd.ms-visio.drawing", "application/vnd.visio"},
+	"application/vnd.ms-xpsdocument":            {"application/oxps"},
+	"font/woff":                                 {"application/font-woff", "application/x-font-woff"},
 }
 
-// packageTypes are packages in ZIP files. Those that begin with an entry named mimetype say there which of them they are.
+// packageTypes are packages in ZIP files. Those that begin with an entry named mimetype say there which of them they
+// are.
 var packageTypes = []string{
-	"application/vnd.etsi.asic-e+zip", "application/vnd.etsi.asic-s+zip", "application/epub+zip", "application/vnd.ms-xpsdocument", "application/oxps",
-	"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.text-template", "application/vnd.oasis.opendocument.text-master",
-	"application/vnd.oasis.opendocument.text-web", "application/vnd.oasis.opendocument.spreadsheet", "application/vnd.oasis.opendocument.spreadsheet-template",
-	"application/vnd.oasis.opendocument.presentation", "application/vnd.oasis.opendocument.presentation-template", "application/vnd.oasis.opendocument.graphics",
-	"application/vnd.oasis.opendocument.graphics-template", "application/vnd.oasis.opendocument.formula", "application/vnd.oasis.opendocument.chart",
-	"application/vnd.oasis.opendocument.image", "application/vnd.oasis.opendocument.base", "application/vnd.oasis.opendocument.database",
-	"application/vnd.sun.xml.writer", "application/vnd.sun.xml.calc", "application/vnd.sun.xml.impress", "application/vnd.sun.xml.draw",
-	"application/vnd.apple.pages", "application/vnd.apple.numbers", "application/vnd.apple.keynote", "application/x-iwork-pages-sffpages",
-	"application/x-iwork-numbers-sffnumbers", "application/x-iwork-keynote-sffkey", "application/java-archive", "application/vnd.android.package-archive",
-	"application/vnd.google-earth.kmz", "application/vnd.recordare.musicxml", "application/vnd.ms-visio.drawing", "application/vnd.visio", "application/vnd.comicbook+zip",
-	"application/x-cbz", "application/x-xpinstall", "model/3mf", "application/vnd.ms-package.3dmanufacturing-3dmodel+xml", "image/openraster", "application/x-krita",
+	"application/vnd.etsi.asic-e+zip", "application/vnd.etsi.asic-s+zip", "application/epub+zip",
+	"application/vnd.ms-xpsdocument", "application/oxps",
+	"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.text-template",
+	"application/vnd.oasis.opendocument.text-master",
+	"application/vnd.oasis.opendocument.text-web", "application/vnd.oasis.opendocument.spreadsheet",
+	"application/vnd.oasis.opendocument.spreadsheet-template",
+	"application/vnd.oasis.opendocument.presentation", "application/vnd.oasis.opendocument.presentation-template",
+	"application/vnd.oasis.opendocument.graphics",
+	"application/vnd.oasis.opendocument.graphics-template", "application/vnd.oasis.opendocument.formula",
+	"application/vnd.oasis.opendocument.chart",
+	"application/vnd.oasis.opendocument.image", "application/vnd.oasis.opendocument.base",
+	"application/vnd.oasis.opendocument.database",
+	"application/vnd.sun.xml.writer", "application/vnd.sun.xml.calc", "application/vnd.sun.xml.impress",
+	"application/vnd.sun.xml.draw",
+	"application/vnd.apple.pages", "application/vnd.apple.numbers", "application/vnd.apple.keynote",
+	"application/x-iwork-pages-sffpages",
+	"application/x-iwork-numbers-sffnumbers", "application/x-iwork-keynote-sffkey", "application/java-archive",
+	"application/vnd.android.package-archive",
+	"application/vnd.google-earth.kmz", "application/vnd.recordare.musicxml", "application/vnd.ms-visio.drawing",
+	"application/vnd.visio", "application/vnd.comicbook+zip",
+	"application/x-cbz", "application/x-xpinstall", "model/3mf",
+	"application/vnd.ms-package.3dmanufacturing-3dmodel+xml", "image/openraster", "application/x-krita",
 }
 
 // saysPackage is the one of packageTypes that a mimetype entry names; "" for none.
@@ -137,4 +176,7 @@ func (s *subject) isCalled(declared, detected string) bool {
 }
 
 // anything are the types that say nothing.
-var anything = []string{"", "application/octet-stream", "binary/octet-stream", "application/x-download", "application/force-download", "application/unknown"}
+var anything = []string{
+	"", "application/octet-stream", "binary/octet-stream", "application/x-download", "application/force-download",
+	"application/unknown",
+}

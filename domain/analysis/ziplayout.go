@@ -14,8 +14,8 @@ import (
 	"unicode"
 )
 
-// zipLayout is what a ZIP file holds beside what its directory lists (APPNOTE 4.3). Other programs may read that: one that
-// goes through the entries from the beginning, or takes another of several directories.
+// zipLayout is what a ZIP file holds beside what its directory lists (APPNOTE 4.3). Other programs may read that: one
+// that goes through the entries from the beginning, or takes another of several directories.
 type zipLayout struct {
 	outside   int64    // bytes that belong to no entry and no directory, and are not zero
 	first     int64    // where the first of them stands
@@ -40,7 +40,7 @@ var errZipLayout = errors.New("the directory of the ZIP file cannot be followed"
 func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayout, error) {
 	z := &zipLayout{first: -1}
 	le := binary.LittleEndian
-	end, tail := zipEndIn(content, size)
+	end, tail := zipEndIn(content, size, false)
 	if end < 0 {
 		return nil, errZipLayout
 	}
@@ -52,7 +52,8 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 	spans := []zipSpan{{end, end + zipEndSize + int64(len(comment))}}
 	z.text(comment, end+zipEndSize)
 	records := end
-	if locator := make([]byte, zip64LocatorSize); readAt(content, end-zip64LocatorSize, locator) == nil && bytes.HasPrefix(locator, []byte("PK\x06\x07")) {
+	locator := make([]byte, zip64LocatorSize)
+	if readAt(content, end-zip64LocatorSize, locator) == nil && bytes.HasPrefix(locator, []byte("PK\x06\x07")) {
 		record := make([]byte, zip64EndSize)
 		at := int64(le.Uint64(locator[8:]))
 		if at >= 0 && readAt(content, at, record) == nil && bytes.HasPrefix(record, []byte("PK\x06\x06")) {
@@ -87,7 +88,8 @@ func readZipLayout(content io.ReaderAt, size int64, files []*zip.File) (*zipLayo
 			spans = append(spans, zipSpan{directory, at})
 			break
 		}
-		if entry == nil || i == len(files) || files[i].CompressedSize64 != entry.compressed || files[i].Name != string(name) {
+		if entry == nil || i == len(files) ||
+			files[i].CompressedSize64 != entry.compressed || files[i].Name != string(name) {
 			return nil, errZipLayout
 		}
 		z.text(entry.texts, at)
@@ -113,8 +115,8 @@ func (z *zipLayout) text(text []byte, at int64) {
 	}
 }
 
-// path takes the name of an entry in an extra field, which some programs prefer to the other. Names beyond ASCII cannot be
-// compared: the first may be in any character set.
+// path takes the name of an entry in an extra field, which some programs prefer to the other. Names beyond ASCII cannot
+// be compared: the first may be in any character set.
 func (z *zipLayout) path(path, name []byte, entry int) {
 	switch {
 	case path == nil || bytes.Equal(path, name):
@@ -127,7 +129,9 @@ func (z *zipLayout) path(path, name []byte, entry int) {
 
 // account finds what is in no span, or in two.
 func (z *zipLayout) account(content io.ReaderAt, size int64, spans []zipSpan) error {
-	slices.SortFunc(spans, func(a, b zipSpan) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to)) })
+	slices.SortFunc(spans, func(a, b zipSpan) int {
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+	})
 	at := int64(0)
 	for _, s := range append(spans, zipSpan{size, size}) {
 		if s.from < at {
@@ -188,7 +192,8 @@ func zipEntry(r *bufio.Reader) (entry *zipCentral, name []byte, taken int64, err
 	le := binary.LittleEndian
 	e := &zipCentral{
 		flags: le.Uint16(head[8:]), method: le.Uint16(head[10:]), crc: le.Uint32(head[16:]),
-		compressed: uint64(le.Uint32(head[20:])), uncompressed: uint64(le.Uint32(head[24:])), offset: uint64(le.Uint32(head[42:])),
+		compressed: uint64(le.Uint32(head[20:])), uncompressed: uint64(le.Uint32(head[24:])),
+		offset: uint64(le.Uint32(head[42:])),
 	}
 	n, m, k := int(le.Uint16(head[28:])), int(le.Uint16(head[30:])), int(le.Uint16(head[32:]))
 	rest := make([]byte, n+m+k)
@@ -201,8 +206,8 @@ func zipEntry(r *bufio.Reader) (entry *zipCentral, name []byte, taken int64, err
 	return e, rest[:n], int64(zipDirectorySize + n + m + k), nil
 }
 
-// extra takes the sizes and the offset that do not fit into 32 bits (APPNOTE 4.5.3), and another name (4.6.9), unless that
-// is from before the entry was renamed.
+// extra takes the sizes and the offset that do not fit into 32 bits (APPNOTE 4.5.3), and another name (4.6.9), unless
+// that is from before the entry was renamed.
 func (e *zipCentral) extra(extra, name []byte) {
 	le := binary.LittleEndian
 	for len(extra) >= 4 {
@@ -225,8 +230,8 @@ func (e *zipCentral) extra(extra, name []byte) {
 	}
 }
 
-// local is where an entry is, from its own header to the end of its data descriptor. It compares that header with what the
-// directory says.
+// local is where an entry is, from its own header to the end of its data descriptor. It compares that header with what
+// the directory says.
 func (z *zipLayout) local(content io.ReaderAt, size, base int64, e *zipCentral, name []byte, i int) (zipSpan, error) {
 	head := make([]byte, zipLocalSize)
 	if e.offset > uint64(size) || e.compressed > uint64(size) {
@@ -290,8 +295,9 @@ func (e *zipCentral) descriptor(content io.ReaderAt, size, at int64) int64 {
 	return 0
 }
 
-// zipEndIn finds the end record that archive/zip takes, the last one whose comment has room; -1 for none.
-func zipEndIn(content io.ReaderAt, size int64) (int64, []byte) {
+// zipEndIn finds the end record that archive/zip takes, the last one whose comment has room (APPNOTE 4.3.16); -1 for none.
+// toEnd says that the comment must end with the file.
+func zipEndIn(content io.ReaderAt, size int64, toEnd bool) (int64, []byte) {
 	const comment = 1<<16 - 1
 	from := max(0, size-zipEndSize-comment)
 	tail := make([]byte, size-from)
@@ -299,7 +305,11 @@ func zipEndIn(content io.ReaderAt, size int64) (int64, []byte) {
 		return -1, nil
 	}
 	for at := len(tail) - zipEndSize; at >= 0; at-- {
-		if bytes.HasPrefix(tail[at:], []byte("PK\x05\x06")) && at+zipEndSize+int(binary.LittleEndian.Uint16(tail[at+20:])) <= len(tail) {
+		if !bytes.HasPrefix(tail[at:], []byte("PK\x05\x06")) {
+			continue
+		}
+		left := len(tail) - at - zipEndSize - int(binary.LittleEndian.Uint16(tail[at+20:]))
+		if left == 0 || left > 0 && !toEnd {
 			return from + int64(at), tail[at:]
 		}
 	}

@@ -63,9 +63,9 @@ func Open(path string) (*Bundle, error) {
 	return b, nil
 }
 
-// Bounds of a zip file, beyond anything that an export writes: every event has a hash and an id, which no compression makes
-// shorter, so a bundle never unpacks to much more than its size. The reader of zip files makes a directory of every part of
-// a name, which of long names would take more than the file.
+// Bounds of a zip file, beyond anything that an export writes: every event has a hash and an id, which no compression
+// makes shorter, so a bundle never unpacks to much more than its size. The reader of zip files makes a directory of
+// every part of a name, which of long names would take more than the file.
 const (
 	maxExpansion  = 200 // times the size of the zip file
 	expansionFrom = 16 << 20
@@ -160,12 +160,12 @@ func (b *Bundle) foreign() (found []audit.Finding, err error) {
 	return found, nil
 }
 
-// maxUnreadable is how many lines without an event Walk passes over. What has more of them is no history, and reading on
-// would cost time and say nothing more.
+// maxUnreadable is how many lines without an event Walk passes over. What has more of them is no history, and reading
+// on would cost time and say nothing more.
 const maxUnreadable = 1000
 
-// Walk gives all events to take, in order, and what is wrong with the files to found. It reads no more of a segment than
-// the manifest declares, and stops where a bundle is no history.
+// Walk gives all events to take, in order, and what is wrong with the files to found. It reads no more of a segment
+// than the manifest declares, and stops where a bundle is no history.
 func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Finding)) error {
 	foreign, err := b.foreign()
 	if err != nil {
@@ -234,8 +234,8 @@ type segmentReader struct {
 	endless bool  // a line is longer than maxLine; nothing after its beginning is read
 }
 
-// Bounds of one line, beyond anything that a ledger writes. Decoding takes much more memory than the text: a hundred bytes
-// and more for each value in it, however short, so values are bounded beside bytes.
+// Bounds of one line, beyond anything that a ledger writes. Decoding takes much more memory than the text: a hundred
+// bytes and more for each value in it, however short, so values are bounded beside bytes.
 const (
 	maxLine       = 8 << 20
 	maxLineValues = 250_000
@@ -308,8 +308,8 @@ func (f files) readRegular(name string) ([]byte, error) {
 	return text, nil
 }
 
-// lines reads a group of lines with their line feeds, and no more lines than the manifest declares; io.EOF comes with the
-// last ones.
+// lines reads a group of lines with their line feeds, and no more lines than the manifest declares; io.EOF comes with
+// the last ones.
 func (r *segmentReader) lines() (lines [][]byte, err error) {
 	for size := 0; len(lines) < readGroup && size < readGroupBytes && err == nil && !r.endless; {
 		if r.left == 0 {
