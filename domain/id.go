@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
 
 	typeid "go.jetify.com/typeid/base32"
 )
@@ -198,10 +199,10 @@ func ParsePublicID(s string) (PublicID, bool) {
 	return id, id.String() == s
 }
 
-// StraightenLink undoes what happens to a link on its way to a reader: a code or a print in capitals, and the mark after
-// it that a mail program takes for its end.
+// StraightenLink undoes what happens to a link on its way to a reader: a code or a print in capitals, and the marks,
+// spaces and invisible characters that mail and word processors leave after it.
 func StraightenLink(text string) string {
-	return strings.ToLower(strings.TrimRight(text, "/.,;:!?)]}>'\"»”’ \t"))
+	return strings.ToLower(strings.TrimRightFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }))
 }
 
 // Shard recovers the shard; for an id this ledger never gave out it is arbitrary.

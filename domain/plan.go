@@ -190,7 +190,7 @@ func (a Allowance) MarshalText() ([]byte, error) { return []byte(a.String()), ni
 func (a *Allowance) UnmarshalText(text []byte) error {
 	i := slices.Index(allowanceNames[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("the allowance must be one of %v", allowanceNames)
+		return fmt.Errorf("the allowance must be %s", OneOf(allowanceNames[:]))
 	}
 	*a = Allowance(i)
 	return nil

@@ -140,8 +140,8 @@ func TestUnableToCheck(t *testing.T) {
 		{"offline", "/en/integrity/", "There is no connection to the service.", "Temporarily unable to check", func(p *tab) { p.offline(true) }},
 		{"503", "/integrity/", "El servicio no puede responder en este momento.", "no es una discrepancia", func(*tab) { w.away() }},
 		{"503", "/en/integrity/", "The service cannot answer at the moment.", "this is not a mismatch", func(*tab) { w.away() }},
-		{"429", "/integrity/", "demasiadas comprobaciones", "Segundos de espera:", func(*tab) { limited() }},
-		{"429", "/en/integrity/", "Too many checks", "Seconds to wait:", func(*tab) { limited() }},
+		{"429", "/integrity/", "demasiadas peticiones desde su red", "Segundos de espera:", func(*tab) { limited() }},
+		{"429", "/en/integrity/", "Too many requests came from your network", "Seconds to wait:", func(*tab) { limited() }},
 		{"no JSON", "/en/integrity/", "The service cannot answer at the moment.", "this is not a mismatch", func(*tab) {
 			w.use(answering(200, "<p>Sign in to this network</p>"))
 		}},

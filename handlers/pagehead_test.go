@@ -98,7 +98,8 @@ func TestOtherAddressesLeadToThePage(t *testing.T) {
 	}
 	_, certificate := s.certificate("Title", "one")
 	for _, page := range []string{"/integrity/" + id, "/en/integrity/" + id, "/certificates/" + certificate, "/en/certificates/" + certificate} {
-		for _, typed := range []string{strings.ToUpper(page), page + ".", page + "%20", page + ")", strings.ToUpper(page) + "./", strings.ToUpper(page) + "/", strings.Replace(page, "i", "I", 1)} {
+		for _, typed := range []string{strings.ToUpper(page), page + ".", page + "%20", page + ")", page + "%C2%A0", page + "%E2%80%8B", page + "%EF%BC%89", page + "%E3%80%82",
+			page + "%E2%80%A6", strings.ToUpper(page) + "./", strings.ToUpper(page) + "/", strings.Replace(page, "i", "I", 1)} {
 			to := s.reads(typed+"?lang=es", "en").header.Get("Location")
 			if to != page+"?lang=es" || s.reads(to, "en").status != http.StatusOK {
 				t.Errorf("%s leads to %q", typed, to)

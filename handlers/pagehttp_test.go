@@ -262,8 +262,8 @@ func TestFailuresAsPages(t *testing.T) {
 		s.page("/limits")
 	}
 	for path, parts := range map[string][]string{
-		"/integrity/x": {"Ahora mismo no se puede comprobar", "demasiadas comprobaciones", "no es una discrepancia", `href="/integrity/x?lang=es"`},
-		"/en":          {"Temporarily unable to check", "Too many checks"},
+		"/integrity/x": {"Ahora mismo no se puede comprobar", "demasiadas peticiones desde su red", "no es una discrepancia", `href="/integrity/x?lang=es"`},
+		"/en":          {"Temporarily unable to check", "Too many requests came from your network"},
 	} {
 		a := s.page(path)
 		for _, part := range append(parts, `<span>`+a.header.Get("Retry-After")+`</span>`) {

@@ -111,9 +111,10 @@ func (v *verb) member() (id *domain.MemberID, email *string) {
 // role adds the flag of that name.
 func (v *verb) role() *domain.Role {
 	var role domain.Role
-	v.Flags().StringVar((*string)(&role), "role", "", fmt.Sprintf("one of %v", domain.Roles()))
+	roles := domain.OneOf(domain.Roles())
+	v.Flags().StringVar((*string)(&role), "role", "", roles)
 	cli.Require(v.Command, "role")
-	v.must(fmt.Sprintf("--role must be one of %v", domain.Roles()), func() bool { return slices.Contains(domain.Roles(), role) })
+	v.must("--role must be "+roles, func() bool { return slices.Contains(domain.Roles(), role) })
 	return &role
 }
 
