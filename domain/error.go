@@ -70,14 +70,15 @@ type Error struct {
 
 // Limit is a limit that a refusal names.
 type Limit struct {
-	Name string // MinuteLimit, DayLimit, or the field of a form that changes too much at once
+	Name string // MinuteLimit, DayLimit, WebhookActions, or the field of a form that changes too much at once
 	Most int64
 }
 
 // Limits of an organization.
 const (
-	MinuteLimit = "minute" // of requests
-	DayLimit    = "day"    // of administrative events
+	MinuteLimit    = "minute"  // of requests
+	DayLimit       = "day"     // of administrative events
+	WebhookActions = "webhook" // tests of destinations, or redeliveries, in a minute
 )
 
 // Existing identifies the record behind a conflict, never its values.

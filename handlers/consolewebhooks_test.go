@@ -174,3 +174,16 @@ func TestFollowedDeliveries(t *testing.T) {
 		t.Errorf("after half an hour: %d %s", a.status, a.body)
 	}
 }
+
+// The page that refuses one test too many names the limit and who shares it.
+func TestConsoleNamesTheLimitOfWebhookTests(t *testing.T) {
+	s := openConsole(t)
+	p := s.signedIn(s.org.Email)
+	id, _ := s.webhook("https://receiver.example/hook")
+	s.freshMinute()
+	page := webhooksPath + "/" + id
+	for range 10 {
+		p.press(page + "/test").leads(page + "?said=test#deliveries")
+	}
+	p.press(page+"/test").says(http.StatusTooManyRequests, "Too many tests or redeliveries in a minute", "all its keys and console sessions share")
+}

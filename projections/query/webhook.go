@@ -330,6 +330,7 @@ func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action strin
 	if err == nil && used > webhookActionsPerMinute {
 		return &domain.Error{
 			Code: domain.RateLimited, RetryAfter: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
+			Limit:   &domain.Limit{Name: domain.WebhookActions, Most: webhookActionsPerMinute},
 			Message: fmt.Sprintf("An organization may send %d of these a minute, which all its keys and console sessions share; wait until the next minute.", webhookActionsPerMinute),
 		}
 	}
