@@ -1,10 +1,12 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -153,10 +155,14 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 	defer s.mu.Unlock()
 	held := map[domain.OrganizationID]int{}
 	for _, d := range s.destinations {
-		held[d.organization] += len(d.queue) + d.running
+		held[d.organization] += d.holds()
 	}
+	// What is left of an organization's share goes to those of its destinations that hold least: the others may have
+	// nothing to take, because all of theirs is leased.
+	least := make([]*found, len(list))
 	for i := range list {
 		f := &list[i]
+		least[i] = f
 		s.open(f.id, f.target, now)
 		known := s.destinations[f.id]
 		if known == nil {
@@ -165,8 +171,12 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 			}
 			s.destinations[f.id] = known
 		}
-		f.destination, f.room = known, min(max(1, known.room()), max(0, maxHeldByOne-held[known.organization]))
-		held[known.organization] += f.room
+		f.destination = known
+	}
+	slices.SortStableFunc(least, func(a, b *found) int { return cmp.Compare(a.holds(), b.holds()) })
+	for _, f := range least {
+		f.room = min(max(1, f.destination.room()), max(0, maxHeldByOne-held[f.organization]))
+		held[f.organization] += f.room
 	}
 	return list, nil
 }

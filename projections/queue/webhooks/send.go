@@ -202,6 +202,9 @@ type destination struct {
 	more         bool // the last claim found as much as there was room for
 }
 
+// holds is how many rows are waiting or under way.
+func (d *destination) holds() int { return len(d.queue) + d.running }
+
 // room is how many rows to claim; 0 while enough are waiting.
 func (d *destination) room() int {
 	if len(d.queue) > d.window/2 {
@@ -278,7 +281,7 @@ func (s *shardWorker) giveUp() {
 // holds the mutex.
 func (s *shardWorker) forget(now time.Time) {
 	for id, d := range s.destinations {
-		if len(d.queue) == 0 && d.running == 0 && now.Sub(d.claimed) > time.Minute {
+		if d.holds() == 0 && now.Sub(d.claimed) > time.Minute {
 			delete(s.destinations, id)
 		}
 	}
