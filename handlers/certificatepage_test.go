@@ -157,7 +157,7 @@ func TestCertificateWithoutJavaScript(t *testing.T) {
 	for _, c := range []shows{
 		{"replaced", "replaced", "MATCH_HISTORICAL", "This hash matches, but its certificate was replaced. No file was compared", "Anything about a file", []string{"no file compared", "Replaced by"}},
 		{"valid", "valid", "MATCH_CURRENT", "This hash matches a valid certificate. No file was compared", "Anything about a file", []string{"no file compared", "Valid: neither"}},
-		{"valid", "another", "HASH_MISMATCH", "This hash does not match. No file was compared", "nor that somebody tampered", []string{"no file compared", "Valid: neither"}},
+		{"valid", "another", "HASH_MISMATCH", "This hash does not match. No file was compared", "or that anybody tampered", []string{"no file compared", "Valid: neither"}},
 		{"revoked", "revoked", "RECORD_REVOKED", "This hash matches, but its certificate was revoked. No file was compared", "Anything about a file", []string{"Revoked"}},
 		{"broken", "broken", "SIGNATURE_INVALID", "The certificate could not be validated", "neither a match", []string{"No file compared"}},
 	} {
