@@ -352,6 +352,7 @@ func (c *WarnOfMeters) Decide(s *State, now time.Time) ([]Draft, error) {
 // month before the last warning gets none; the present one is before it only after a ClockReset.
 func (s *State) warnOfMeter(o *Organization, a Allowance, given *Warnings, period Period, limit *int64, now time.Time) []Draft {
 	byLimit, present, u := s.follows(WarningsByLimit), period == PeriodOf(now), s.meters[meterKey{o.ID, a, period}]
+	byUse := limit // use may be of another plan than the limit that was noted last
 	if given.Period > period && !present || !byLimit && a == AttemptsAllowance {
 		return nil
 	}
@@ -372,7 +373,7 @@ func (s *State) warnOfMeter(o *Organization, a Allowance, given *Warnings, perio
 				noted = nil // of another limit
 			}
 		}
-		if of == nil || *of <= 0 || noted == nil && (limit == nil || u.Used < share(*limit, percent)) ||
+		if of == nil || *of <= 0 || noted == nil && (byUse == nil || u.Used < share(*byUse, percent)) ||
 			s.given(*given, period, *of, i) || noted != nil && !present && now.Sub(*noted) > WarningLifetime {
 			continue
 		}

@@ -361,6 +361,32 @@ func TestWarningsBelongToALimit(t *testing.T) {
 	}
 }
 
+// What was used under another plan is no part of a former limit, neither once the plan has changed again nor in the next
+// month.
+func TestNoWarningOfAFormerLimit(t *testing.T) {
+	for name, then := range map[string]func(w *world){
+		"another plan": func(w *world) { w.plan("escala", false) },
+		"next month":   func(w *world) { w.now = PeriodOf(w.now).End().AddDate(0, 0, 20); w.warnOfMeters() },
+	} {
+		w := newWorld(t, testSigner(t), 10)
+		w.state.Follow(WarningsByLimit)
+		for plan, n := range map[string]int64{"gratis": 1000, "pro": 25_000, "escala": 250_000} {
+			w.state.plans[plan] = Plan{PerMinute: 1, RequestsPerMonth: &n}
+		}
+		at, limit, month := w.now, int64(1000), PeriodOf(w.now)
+		u := MeterUsage{Used: 800, ReachedAt: [warningCount]*time.Time{&at}, Limits: [warningCount]*int64{&limit}}
+		w.state.AddMetered(w.origin.Organization, RequestsAllowance, month, u)
+		w.warnOfMeters()
+		w.plan("pro", false)
+		u.Used = 5000
+		w.state.AddMetered(w.origin.Organization, RequestsAllowance, month, u)
+		then(w)
+		if got := fmt.Sprint(allowances(w.events)); got != "[requests 80 800/1000@2026-11]" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // Reservations warn of both their limits, in every month, and of a limit that the operator sets.
 func TestWarningsOfReservations(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)

@@ -304,7 +304,12 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 	ids, period := sorted(wanted), domain.PeriodOf(now)
 	charged, err := statement.Map[domain.OrganizationID, int64](ctx, s.Pool, "charge webhook attempts", chargeAttempts, s.shard, int32(period), ids,
 		statement.Column(ids, func(o domain.OrganizationID) int64 { return int64(len(wanted[o])) }), now,
-		statement.Column(ids, func(o domain.OrganizationID) *int64 { return limits[o] }))
+		statement.Column(ids, func(o domain.OrganizationID) *int64 {
+			if limit := limits[o]; limit != nil && *limit > 0 {
+				return limit
+			}
+			return nil // of an allowance of none no part is reached
+		}))
 	if err != nil {
 		return err
 	}
