@@ -669,7 +669,7 @@ class IntegrityClient:
         )
         try:
             # A task of its own: httpx cancels within its task too, which would confuse a deadline there.
-            response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request)), time_left)
+            response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request, time_left)), time_left)
         except (httpx.HTTPError, OSError, TimeoutError) as error:  # OSError: that of a certificate, among others
             raise Unanswered(f"no answer: {type(error).__name__} {error}".rstrip(), retryable=True) from error
         status, retry_after = response.status_code, _seconds(response.headers.get("Retry-After", ""))
@@ -694,7 +694,8 @@ class IntegrityClient:
             )
         raise Refused(status, refusal, retry_after, request_id)
 
-    async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+    async def _exchange(self, request: httpx.Request, time_left: float) -> tuple[httpx.Response, bytes]:
+        _until.set(time.monotonic() + time_left)
         _left.set(_MAX_HEADERS)
         response = await self._http.send(request, stream=True)
         _left.set(2 * _MAX_ANSWER)  # the framing of chunks included
@@ -766,6 +767,7 @@ async def reconcile_pending(client: IntegrityClient, declaration: Mapping[str, A
 
 # The number of bytes that the exchange of this task may still read.
 _left: ContextVar[int] = ContextVar("_left")
+_until: ContextVar[float] = ContextVar("_until")
 
 
 async def _bound_reads(event: str, info: Mapping[str, Any]) -> None:
@@ -777,6 +779,8 @@ async def _bound_reads(event: str, info: Mapping[str, Any]) -> None:
 
     async def read(max_bytes: int, timeout: float | None = None) -> bytes:
         block: bytes = await unbounded(max_bytes, timeout)
+        if time.monotonic() > _until.get():
+            raise TimeoutError  # a cancellation may get lost in httpx, and such a peer would be read without end
         _left.set(_left.get() - len(block))
         if _left.get() < 0:
             raise Unanswered("the answer is too long to be of this service")
