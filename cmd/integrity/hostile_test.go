@@ -43,7 +43,7 @@ func TestCommandsGiveUp(t *testing.T) {
 			append([]string{"monitor", peer}, watched.args[2:]...),
 		} {
 			r := integrity(t, env, args...)
-			// What nobody asked for is no line either.
+			// The peer's unasked bytes must not be printed either.
 			if r.code != cli.ExitFailed || r.out != "" || !strings.Contains(r.errs, peer) || strings.Contains(r.errs, "Unsolicited") {
 				t.Errorf("%s, %s: %d %s%s", name, args[0], r.code, r.out, r.errs)
 			}

@@ -78,7 +78,7 @@ func greeting(baseURL string) string {
 	return "[" + address.String() + "]"
 }
 
-// Options are those of a client that greets with the host of baseURL. A password never travels in the clear to another
+// Options returns the options of a client that greets with the host of baseURL. A password never travels in the clear to another
 // machine.
 func (s Server) Options(baseURL string, timeout time.Duration) []gomail.Option {
 	options := []gomail.Option{
