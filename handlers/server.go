@@ -157,10 +157,10 @@ func New(c Config) http.Handler {
 		Config: c,
 		codes:  map[domain.Code]web.Code{},
 		addresses: map[string]*addressLimit{
-			minute: {name: minute, most: c.PublicPerMinute, says: "One network address may send %d comparisons and sign-ins a minute, which everybody behind it shares"},
-			pages:  {name: pages, most: c.PublicPagesPerMinute, says: "One network address may send %d requests for pages and downloads a minute, which everybody behind it shares"},
+			minute: {name: minute, most: c.PublicPerMinute, says: "One network address may send %d comparisons and sign-ins a minute, shared by all clients behind it"},
+			pages:  {name: pages, most: c.PublicPagesPerMinute, says: "One network address may send %d requests for pages and downloads a minute, shared by all clients behind it"},
 		},
-		refused:   &addressLimit{name: minute, most: refusedPerMinute, says: "One network address may send %d requests without a valid key a minute, which everybody behind it shares"},
+		refused:   &addressLimit{name: minute, most: refusedPerMinute, says: "One network address may send %d requests without a valid key a minute, shared by all clients behind it"},
 		founded:   &addressLimit{most: organizationsPerDay, window: 24 * time.Hour},
 		waiters:   newWaiters(),
 		bodies:    newBodies(c.Closing),

@@ -289,7 +289,8 @@ func updatedWord() []byte {
 	return b.Bytes()
 }
 
-// hybridPDF says in one section that the object with a script is free, and where it is.
+// hybridPDF returns a PDF with a hybrid cross-reference: its table marks the object with a script as free, while the
+// cross-reference stream of the same section gives its position.
 func hybridPDF(name string) []byte {
 	body, table, stream := hybridBody("<< /Type /Catalog /Pages 2 0 R /OpenAction 4 0 R >>", "<< /S /JavaScript /JS (x) >>")
 	b := bytes.NewBuffer(body)
@@ -405,13 +406,14 @@ func extraPath(t testing.TB, name string) []byte {
 	return b.Bytes()
 }
 
-// unicodePath is an extra field with another name for a.txt.
+// unicodePath returns a Unicode path extra field that renames a.txt.
 func unicodePath(name string) []byte {
 	extra := binary.LittleEndian.AppendUint16([]byte{0x75, 0x70}, uint16(5+len(name)))
 	return append(binary.LittleEndian.AppendUint32(append(extra, 1), crc32.ChecksumIEEE([]byte("a.txt"))), name...)
 }
 
-// staled has names in extra fields that are those of other names, as of a renamed entry.
+// staled changes the checksum of the Unicode path fields of b.txt, as a tool does that renames an entry without updating
+// them: such a field must be ignored.
 func staled(archive []byte) []byte {
 	return bytes.ReplaceAll(archive, unicodePath("b.txt")[5:9], []byte("\x01\x02\x03\x04"))
 }

@@ -142,7 +142,7 @@ func (i *imageFile) comment(words []byte, at int64) {
 	}
 }
 
-// hasWord reports whether a text has a word that is not part of a longer one, as canva is of canvas.
+// hasWord reports whether text contains word as a whole word: "canva" does not match "canvas".
 func hasWord(text, word string) bool {
 	for before, after, found := strings.Cut(text, word); found; before, after, found = strings.Cut(after, word) {
 		last, _ := utf8.DecodeLastRuneInString(before)

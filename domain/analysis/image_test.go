@@ -141,7 +141,7 @@ func tiffSub(tag uint16) []byte {
 	return le.AppendUint32(tiffEntry(le.AppendUint16(file, 1), 1, 2, 2, 'N'), 0)
 }
 
-// tiffShared has one directory that is named as that of EXIF and as that of a place.
+// tiffShared returns a TIFF file whose EXIF and GPS pointers lead to the same directory.
 func tiffShared() []byte {
 	le := binary.LittleEndian
 	file := le.AppendUint16(le.AppendUint32([]byte("II\x2a\x00"), 8), 2)
@@ -243,7 +243,7 @@ func images(t testing.TB) []sample {
 	}
 }
 
-// TestHostileImages: what is unpacked and gone through is bounded, however small the file.
+// TestHostileImages checks that small files cannot cause unbounded decompression or unbounded steps.
 func TestHostileImages(t *testing.T) {
 	bomb := deflated(t, strings.Repeat("a", 2*maxMetadata))
 	deep := "<a>" + strings.Repeat("<li>", 20_000) + strings.Repeat("x<!---->", maxTags-1) + strings.Repeat("</li>", 20_000) + "</a>"

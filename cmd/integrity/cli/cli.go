@@ -78,15 +78,20 @@ func exitCode(err error) int {
 	}
 }
 
-// Group is a command that only holds others: alone, or with another word, it is an error.
+// Group returns a command that only holds others. Called alone or with an unknown word it fails, and suggests the
+// commands whose names are close to that word.
 func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use: use, Short: short,
+		Use: use, Short: short, SuggestionsMinimumDistance: 2,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("%q needs one of its commands; see %s --help", c.CommandPath(), c.CommandPath())
 			}
-			return fmt.Errorf("%q is no command of %q; see %s --help", args[0], c.CommandPath(), c.CommandPath())
+			near := strings.Join(c.SuggestionsFor(args[0]), "\n  ")
+			if near != "" {
+				near = "\n\nDid you mean this?\n  " + near
+			}
+			return fmt.Errorf("%q is no command of %q; see %s --help%s", args[0], c.CommandPath(), c.CommandPath(), near)
 		},
 	}
 	c.AddCommand(commands...)

@@ -70,6 +70,8 @@ func TestWhatACommandLineLacks(t *testing.T) {
 		"make --size 1": `the command must read "root make NAME [flags]"; required flag(s) "plan" not set; see root make --help`,
 		"make x":        `required flag(s) "plan", "size" not set`,
 		"mak":           "Did you mean this?\n  make\n",
+		"sub cahnge":    "Did you mean this?\n  change\n",
+		"sub elsewhere": `see root sub --help` + "\n",
 	} {
 		command := &cobra.Command{Use: "make NAME", Args: cli.Arguments(1, 1), RunE: func(*cobra.Command, []string) error { return nil }}
 		command.Flags().String("plan", "", "")
@@ -77,7 +79,7 @@ func TestWhatACommandLineLacks(t *testing.T) {
 		cli.Require(command, "plan", "size")
 		var errs strings.Builder
 		root := &cobra.Command{Use: "root", SilenceErrors: true, SilenceUsage: true}
-		root.AddCommand(command)
+		root.AddCommand(command, cli.Group("sub", "", &cobra.Command{Use: "change", RunE: command.RunE}))
 		a := &cli.App{Errs: &errs}
 		if a.Run(t.Context(), root, strings.Fields(line)); !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: %s", line, errs.String())
