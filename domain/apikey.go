@@ -173,8 +173,8 @@ type CreateKey struct {
 
 // NewCreateKey draws the key's id and secret, and returns the text that is shown once.
 func NewCreateKey(c CreateKey, now time.Time) (command *CreateKey, text string) {
-	c.id = newShardID[KeyID](now, c.Organization.Shard())
-	text, c.secretSHA256 = newSecretText(apiKeyPrefix, c.id)
+	c.id = NewKeyID(now, c.Organization.Shard())
+	text, c.secretSHA256 = NewAPIKey(c.id)
 	return &c, text
 }
 

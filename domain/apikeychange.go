@@ -100,8 +100,8 @@ type RotateKey struct {
 
 // NewRotateKey draws the successor's id and secret, and returns its text, which is shown once.
 func NewRotateKey(c RotateKey, now time.Time) (command *RotateKey, text string) {
-	c.id = newShardID[KeyID](now, c.Organization.Shard())
-	text, c.secretSHA256 = newSecretText(apiKeyPrefix, c.id)
+	c.id = NewKeyID(now, c.Organization.Shard())
+	text, c.secretSHA256 = NewAPIKey(c.id)
 	return &c, text
 }
 

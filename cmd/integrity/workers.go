@@ -59,7 +59,6 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { s.eraser().Run(working) })
 	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
 	workers.Go(func() { every(working, forgetSessionsEvery, s.forgetSessions) })
-	workers.Go(func() { every(working, time.Hour, s.correctAddresses) })
 	if s.linkMailer != nil {
 		workers.Go(func() { s.linkMailer.Run(working) })
 	}
@@ -141,13 +140,6 @@ func (s *service) forgetSessions(ctx context.Context) {
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("sessions that are over stay for now", "error", err)
-	}
-}
-
-// correctAddresses does what a previous version that ran beside this one has left.
-func (s *service) correctAddresses(ctx context.Context) {
-	if err := s.store.CorrectAddresses(ctx); err != nil && ctx.Err() == nil {
-		s.log.Warn("hashes of addresses stay as they are for now; a member whose address has none is mailed no link", "error", err)
 	}
 }
 

@@ -40,14 +40,10 @@ func NewTail(from Querier, shard domain.Shard, after int64) *Tail {
 	return &Tail{from: from, shard: shard, position: after}
 }
 
-// NewOrganizationTail starts after a sequence of an organization; 0 is the beginning of its history. Position and Next
-// then count by sequence.
+// NewOrganizationTail starts after a sequence of an organization; 0 is the beginning of its history.
 func NewOrganizationTail(from Querier, organization domain.OrganizationID, after int64) *Tail {
 	return &Tail{from: from, shard: organization.Shard(), organization: organization, position: after}
 }
-
-// Position is that of the last event that Next returned.
-func (t *Tail) Position() int64 { return t.position }
 
 const (
 	eventColumns = `SELECT position, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor,

@@ -241,20 +241,6 @@ func (s *Store) Membership(ctx context.Context, o domain.OrganizationID, member 
 	return statement.One(ctx, s.Pool, "find a membership", error(domain.ErrSessionEnded), pgx.RowToStructByPos[Membership], findMembership, o.Shard(), o, member)
 }
 
-// A previous version that runs beside writes and erases addresses without their hashes.
-const correctAddresses = `UPDATE members m SET email_sha256 = (` + addressOf + `)
-	WHERE m.shard = $1 AND m.email_sha256 IS DISTINCT FROM (` + addressOf + `)`
-
-const addressOf = `SELECT sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8')) FROM texts t
-	WHERE t.shard = $1 AND t.organization_id = m.organization_id AND t.id = m.email_id`
-
-// CorrectAddresses makes the hashes of addresses what a rebuild would make them.
-func (s *Store) CorrectAddresses(ctx context.Context) error {
-	return s.eachShard(ctx, func(ctx context.Context, shard domain.Shard) error {
-		return statement.Exec(ctx, s.Pool, "correct the hashes of addresses", correctAddresses, shard)
-	})
-}
-
 // ShardOf is the shard of what has a hash and no organization: a challenge, or the links for an address without a
 // membership, which are counted together so.
 func (s *Store) ShardOf(sha256 [32]byte) domain.Shard {
@@ -358,7 +344,7 @@ func (s *Store) UseSignInLink(ctx context.Context, l SignInLink, now time.Time) 
 	return used, err
 }
 
-// Rows are of challenges that were used, until these expire; the column data is from when they were stored before.
+// Used challenges are kept until they expire, so that they cannot be replayed. Column data is unused.
 const useChallenge = `INSERT INTO console_challenges (shard, id_sha256, data, expires_at) VALUES ($1, $2, '', $3) ON CONFLICT DO NOTHING RETURNING true`
 
 // UseChallenge uses a challenge up; of any number of requests at once, one is answered with true. The hash tells the

@@ -43,21 +43,11 @@ const claimKey = `INSERT INTO idempotency_keys AS k (shard, organization_id, rou
 const findAnswer = `SELECT fingerprint, status, answer FROM idempotency_keys
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
 
-// findFormer finds a claim that a process of the version before this one has made. Such a claim names no caller.
-// A client that repeats the very request gets its answer, as that version gives it. The claim concerns no other request.
-const findFormer = findAnswer + ` AND created_at > $5 AND (status IS NOT NULL OR lease_until > $6)`
-
 // Claim takes an Idempotency-Key for a request, or returns the answer of the finished request that used it. A request
 // with other content is refused with IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
 // one whose answer was erased with INVALID_STATE.
 func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
 	shard := c.Organization.Shard()
-	former, found, err := statement.First(ctx, s.Pool, "read an earlier idempotency key", pgx.RowToStructByPos[keyUse],
-		findFormer,
-		shard, c.Organization, c.Route, c.Key, now.Add(-answerLife), now)
-	if err != nil || found && (former.erased() || bytes.Equal(former.Fingerprint, fingerprint)) {
-		return former.answerOf(fingerprint, err)
-	}
 	_, taken, err := statement.First(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claimKey,
 		shard, c.Organization, c.Scope(), c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
 	if err != nil || taken {
@@ -71,14 +61,12 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 	return k.answerOf(fingerprint, err)
 }
 
-func (k keyUse) erased() bool { return k.Status != nil && k.Answer == nil }
-
 // answerOf is the answer to a repetition of the request, or why it gets none.
 func (k keyUse) answerOf(fingerprint []byte, err error) (*KnownAnswer, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case k.erased():
+	case k.Status != nil && k.Answer == nil: // erased
 		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with texts that an operator erased.")
 	case !bytes.Equal(k.Fingerprint, fingerprint):
 		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
@@ -103,7 +91,7 @@ func (s *Store) Release(ctx context.Context, c domain.Claim) error {
 		c.Token)
 }
 
-const finishKey = "settle an idempotency key"
+const finishKey = "finish an idempotency key"
 
 // forgetAnswers finds the oldest by their index, and deletes each by its place.
 const forgetAnswers = `DELETE FROM idempotency_keys k

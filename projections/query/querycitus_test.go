@@ -25,7 +25,7 @@ func TestStatementsAreAimed(t *testing.T) {
 		"api_key_uses": writeKeyUses, "traffic": writeTraffic, "forget_traffic": forgetTraffic, "read_traffic": readTraffic, "acts": listOperatorActs, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,
 		"addresses": findAddresses, "session": findSession, "insert_session": insertSession, "touch_session": touchSession, "sessions": listSessions, "memberships": findMemberships,
-		"add_sign_in": insertSignInLink, "add_proof": insertProofLink, "correct_addresses": correctAddresses, "sign_in": findSignInLink, "use_sign_in": useSignInLink, "use_challenge": useChallenge, "end_oldest": endOldest,
+		"add_sign_in": insertSignInLink, "add_proof": insertProofLink, "sign_in": findSignInLink, "use_sign_in": useSignInLink, "use_challenge": useChallenge, "end_oldest": endOldest,
 		"passkeys": findPasskeys, "use_passkey": usePasskey, "forget_sessions": forgetSessions, "forget_links": forgetLinks,
 	})
 }

@@ -47,12 +47,6 @@ import (
 //go:embed outbox.sql
 var schema string
 
-//go:embed upgrade.sql
-var upgrade string
-
-//go:embed upgraded.sql
-var upgraded string
-
 // State is how far an item is.
 type State string
 
@@ -84,19 +78,11 @@ type Item struct {
 // Outbox is the table integrity_outbox of an origin's database.
 type Outbox struct{ db *sql.DB }
 
-// New makes the table where it is missing, and brings one of an earlier version of this package up to date.
+// New creates the table unless it exists.
 func New(ctx context.Context, db *sql.DB) (*Outbox, error) {
 	o := &Outbox{db}
 	if err := o.transact(ctx, func(tx *sql.Tx) error {
-		var earlier bool
-		err := tx.QueryRowContext(ctx, `SELECT count(*) > 0 FROM sqlite_master WHERE name = 'integrity_outbox' AND sql NOT LIKE '%''queued''%'`).Scan(&earlier)
-		script := schema
-		if earlier {
-			script = upgrade + schema + upgraded
-		}
-		if err == nil {
-			_, err = tx.ExecContext(ctx, script)
-		}
+		_, err := tx.ExecContext(ctx, schema)
 		return err
 	}); err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)

@@ -2,11 +2,8 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -319,46 +316,5 @@ func TestTwoWorkers(t *testing.T) {
 	}
 	if i := b.item("d-1"); string(i.Evidence) != string(done.Evidence) || i.Response == nil {
 		t.Errorf("%+v", i)
-	}
-}
-
-// TestEarlierTable goes on with a table that an earlier version has made.
-func TestEarlierTable(t *testing.T) {
-	b := newBench(t)
-	earlier, err := os.ReadFile(filepath.Join("testdata", "earlier.sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.db.ExecContext(t.Context(), `DROP TABLE integrity_outbox;`+string(earlier)); err != nil {
-		t.Fatal(err)
-	}
-	for id, state := range map[int]string{1: "sent", 2: "waiting", 3: "sent"} {
-		d := declared("d-1")
-		d.Version = int32(id)
-		text, err := json.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		attempts := 0
-		if state == "sent" {
-			attempts = 1
-		}
-		if _, err := b.db.ExecContext(t.Context(), `INSERT INTO integrity_outbox (id, company_reference, source, document_reference, version, declaration, state, attempts, due_at)
-			VALUES (?, 'c', 's', 'd-1', ?, ?, ?, ?, 0)`, id, id, string(text), state, attempts); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 2 { // the second time there is nothing left to do
-		if b.outbox, err = New(t.Context(), b.db); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.worker.config.Outbox = b.outbox
-	b.wantStates("d-1 v1 sent, d-1 v2 queued, d-1 v3 queued")
-	b.run()
-	b.wantStates("d-1 v1 done, d-1 v2 done, d-1 v3 done")
-	b.wantRequests("lookup batch evidence batch evidence lookup batch evidence")
-	if _, err := b.db.ExecContext(t.Context(), `UPDATE integrity_outbox SET declaration = '{}'`); err == nil || !strings.Contains(err.Error(), "never changed") {
-		t.Errorf("a declaration was changed: %v", err)
 	}
 }
