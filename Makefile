@@ -32,11 +32,13 @@ newest: ensure ## What else runs a server, on the newest PostgreSQL.
 
 lint: ## The whole tree, and the OpenAPI documents where npm is.
 	$(GOLANGCI) run --allow-parallel-runners ./...
+	cd cmd/lab && $(GOLANGCI) run --allow-parallel-runners ./...
 	.ci/words
 	.ci/lint-contract
 
-bench: ensure build ## The benchmark.
-	bin/integrity bench
+bench: ensure build ## The benchmark. ARGS='--help' lists what it can measure.
+	CGO_ENABLED=0 go -C cmd/lab build $(VCS) -trimpath -o ../../bin/ ./bench
+	bin/bench $(ARGS)
 
 fuzz: ensure ## Every fuzz target of the tree, FUZZTIME each.
 	.ci/fuzz

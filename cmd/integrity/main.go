@@ -9,9 +9,6 @@ import (
 	"io"
 	"log"
 	"os"
-	"runtime"
-	"runtime/debug"
-	"runtime/metrics"
 	"sync"
 	"time"
 
@@ -22,46 +19,20 @@ import (
 	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/operator"
+	"integrityledger/cmd/integrity/process"
 	"integrityledger/handlers"
 )
 
 type app struct{ *cli.App }
 
 func main() {
-	collectLess()
+	process.CollectLess()
 	log.SetOutput(io.Discard) // net/http prints there what a peer sends unasked; nothing of ours does
 	a := &app{&cli.App{
 		Out: os.Stdout, Errs: os.Stderr, Environ: os.Environ(),
 		Now: time.Now,
 	}}
 	os.Exit(a.Run(context.Background(), a.rootCommand(), os.Args[1:]))
-}
-
-// collectLess lets garbage grow to four times what is in use, where the environment does not say otherwise: little is in
-// use, so collecting at twice of it took a tenth of the processor under load. limitGarbage bounds what that takes.
-func collectLess() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		limitGarbage()
-	}
-}
-
-// leastMemory is what the Go runtime may take before it collects earlier than GOGC says.
-const leastMemory = 160 << 20
-
-// limitGarbage sets the memory limit to leastMemory, or twice what is in use where that is more, and does so again after
-// every collection. A fixed limit would have the collector run without end once that much is in use.
-func limitGarbage() {
-	used := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
-	metrics.Read(used)
-	limit := max(leastMemory, 2*int64(used[0].Value.Uint64()+used[1].Value.Uint64()))
-	if limit != debug.SetMemoryLimit(-1) {
-		debug.SetMemoryLimit(limit)
-	}
-	type collected [32]byte // so large that it has a place of its own
-	runtime.AddCleanup(new(collected), func(struct{}) { limitGarbage() }, struct{}{})
 }
 
 //go:embed help.txt
@@ -81,7 +52,7 @@ func (a *app) rootCommand() *cobra.Command {
 		commands  []*cobra.Command
 	}{
 		{"server", "The service", []*cobra.Command{a.serveCommand(), a.witnessCommand(), operator.MigrateCommand(a.App), a.versionCommand()}},
-		{"operator", "Operators (need the database)", append(operator.Commands(a.App), a.benchCommand())},
+		{"operator", "Operators (need the database)", operator.Commands(a.App)},
 		{"client", "Origin systems and people (use the API)", append(clientcmd.Commands(a.App), demo.OriginCommand(a.App))},
 	}
 	for _, g := range groups {

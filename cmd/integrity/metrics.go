@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ops"
+	"integrityledger/cmd/integrity/process"
 	"integrityledger/cmd/integrity/stream"
 )
 
@@ -38,7 +39,7 @@ func serveMetrics(ctx context.Context, cfg config.Config, log *slog.Logger, hand
 	if err != nil {
 		return nil, fmt.Errorf("%sMETRICS_LISTEN (--metrics-listen): %w", config.Prefix, err)
 	}
-	server := newHTTPServer(handler())
+	server := process.NewHTTPServer(handler())
 	server.WriteTimeout = 0 // a profile takes as long as it was asked to
 	server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	ended := make(chan struct{})

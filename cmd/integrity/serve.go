@@ -26,6 +26,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/ops"
+	"integrityledger/cmd/integrity/process"
 	"integrityledger/cmd/integrity/stream"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
@@ -36,16 +37,6 @@ import (
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
-)
-
-// Limits of the server (contract section 9). Bodies have limits of their own where they are read.
-const (
-	readHeaderTimeout = 5 * time.Second
-	// A body that no handler reads must not hold its connection for ever; those that are read have ten seconds.
-	readTimeout    = 40 * time.Second
-	maxHeaderBytes = 16 << 10
-	idleTimeout    = 60 * time.Second
-	writeTimeout   = 40 * time.Second
 )
 
 // From the signal to the end, the delay of INTEGRITY_DRAIN_DELAY included: requests and groups that are under way have
@@ -309,7 +300,7 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 
 // listen serves in the background and answers how it ends.
 func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
-	server := newHTTPServer(handler)
+	server := process.NewHTTPServer(handler)
 	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
 	served := serveOn(server, s.listener, s.cfg.Encrypted(), &s.shown)
 	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
@@ -331,17 +322,6 @@ func serveOn(server *http.Server, listener net.Listener, encrypted bool, shown *
 	}
 	go func() { served <- server.ServeTLS(listener, "", "") }()
 	return served
-}
-
-func newHTTPServer(handler http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		IdleTimeout:       idleTimeout,
-		WriteTimeout:      writeTimeout,
-	}
 }
 
 // wait reads the files again at every reload, and returns when ctx ends or with the error that makes serving impossible.

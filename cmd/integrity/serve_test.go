@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
+	"integrityledger/cmd/integrity/process"
 	"integrityledger/cmd/postgres"
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/cmd/postgres/pgtest/network"
@@ -344,7 +343,7 @@ func TestServerLimits(t *testing.T) {
 	if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Read(make([]byte, 1024)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > readTimeout {
+	if _, err := conn.Read(make([]byte, 1024)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > process.ReadTimeout {
 		t.Errorf("headers that never end: %v after %s", err, time.Since(began))
 	}
 	if r := integrity(t, nil, "serve", "--data-dir", s.dir, "--listen", strings.TrimPrefix(s.base, "http://")); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_LISTEN") {
@@ -392,23 +391,4 @@ func TestEveryRequestIsLogged(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestMemoryLimitFollowsWhatIsInUse: a process that uses much is not made to collect without end, and gives it back.
-func TestMemoryLimitFollowsWhatIsInUse(t *testing.T) {
-	limitGarbage()
-	much := make([]byte, leastMemory)
-	limited := func(what string, holds func(limit int64) bool) {
-		t.Helper()
-		eventually(t, what, func() error {
-			runtime.GC()
-			if limit := debug.SetMemoryLimit(-1); !holds(limit) {
-				return fmt.Errorf("the limit is %d", limit)
-			}
-			return nil
-		})
-	}
-	limited("the limit rises", func(limit int64) bool { return limit >= 2*leastMemory })
-	runtime.KeepAlive(much)
-	limited("the limit falls", func(limit int64) bool { return limit < 2*leastMemory })
 }

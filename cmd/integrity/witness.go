@@ -19,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/ops"
+	"integrityledger/cmd/integrity/process"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/transparency/witness"
@@ -91,7 +92,7 @@ func (w *witnessing) run(ctx context.Context) error {
 			return err
 		}
 		defer stopMetrics()
-		server := newHTTPServer(handlers.NewWitness(handlers.WitnessConfig{
+		server := process.NewHTTPServer(handlers.NewWitness(handlers.WitnessConfig{
 			Witness: &witness.Witness{Pool: pool, Signer: signer, Now: w.Now, Log: w.log},
 			Logs:    func() witness.Logs { return *w.logs.Load() }, Now: w.Now, Log: w.log,
 			TrustedProxies: w.cfg.TrustedProxies, PerMinute: w.cfg.WitnessPerMinute, Observe: w.metrics.Submission,

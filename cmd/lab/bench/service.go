@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// child is this very program, started once more with other arguments. Its log goes to a file, as an operator's would.
+// child is a process of the measured program or of this one. Its log goes to a file, as an operator's would.
 type child struct {
 	name, base, log, metrics string
 	cmd                      *exec.Cmd
@@ -31,9 +31,9 @@ type child struct {
 	exited                   chan struct{}
 }
 
-// start starts the program with --listen and a free port of this machine, and returns when it answers. It is stopped at
+// start starts a program with --listen and a free port of this machine, and returns when it answers. It is stopped at
 // the end of the run. None of our INTEGRITY_ variables reaches it, but for the level of its log.
-func (r *run) start(ctx context.Context, name string, environ []string, args ...string) (*child, error) {
+func (r *run) start(ctx context.Context, name, program string, environ []string, args ...string) (*child, error) {
 	address, err := freeAddress(ctx)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (r *run) start(ctx context.Context, name string, environ []string, args ...
 	}
 	defer logFile.Close()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	c.end, c.cmd = end, exec.CommandContext(life, r.Program, append(args, "--listen", address)...) //nolint:gosec // the program is ourselves
+	c.end, c.cmd = end, exec.CommandContext(life, program, append(args, "--listen", address)...) //nolint:gosec // this program or the measured one
 	c.cmd.Dir, c.cmd.Env, c.cmd.Stderr = r.Dir, append(foreignEnviron(), environ...), logFile
 	c.cmd.Cancel, c.cmd.WaitDelay = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }, 45*time.Second
 	// A group of its own: a ^C at the terminal is for us. The kernel ends it with the thread that forked, which is Run's.
@@ -122,7 +122,7 @@ func (c *child) stop() error {
 
 // command runs the program on the lab's database and reads the last JSON value of its output.
 func (r *run) command(ctx context.Context, to any, args ...string) error {
-	c := exec.CommandContext(ctx, r.Program, args...) //nolint:gosec // the program is ourselves
+	c := exec.CommandContext(ctx, r.Integrity, args...) //nolint:gosec // the program that is measured
 	c.Env, c.Stderr = append(foreignEnviron(), r.environ()...), os.Stderr
 	out, err := c.Output()
 	for d := json.NewDecoder(bytes.NewReader(out)); err == nil && d.More(); {

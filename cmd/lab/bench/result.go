@@ -1,13 +1,10 @@
-package bench
+package main
 
 import (
-	_ "embed"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"text/template"
 	"time"
 )
 
@@ -200,24 +197,6 @@ func (r *run) targets() (list []Target) {
 	return list
 }
 
-// Published is a figure of somebody else's program, which no run measures.
-type Published struct {
-	Name      string  `json:"name"`
-	PerSecond float64 `json:"perSecond"`
-	Unit      string  `json:"unit"`
-	Date      string  `json:"date"`
-	Machine   string  `json:"machine"`
-}
-
-// published was measured by us, once.
-var published = []Published{
-	{"Tessera, add over HTTP", 14_500, "entries", "November 2026", publishedMachine},
-	{"immudb, server", 6500, "entries", "November 2026", publishedMachine},
-	{"Rekor v2", 1436, "entries", "November 2026", publishedMachine},
-}
-
-const publishedMachine = "2 cores of this kind"
-
 // Table writes a result for people.
 func (r Result) Table() string {
 	var b strings.Builder
@@ -237,10 +216,6 @@ func (r Result) Table() string {
 			case f.Note != "":
 				fmt.Fprintf(&b, "  %s: %s\n", f.Name, f.Note)
 			}
-		}
-		b.WriteString("\npublished constants, not measured by this run:\n")
-		for _, p := range r.Published {
-			fmt.Fprintf(&b, "  %s: %.0f %s/s (measured by us in %s on %s)\n", p.Name, p.PerSecond, p.Unit, p.Date, p.Machine)
 		}
 	}
 	for i, h := range r.HOT {
@@ -390,73 +365,4 @@ func (t Target) quantity(v float64) string {
 	default:
 		return fmt.Sprintf("%.3g %s", v, t.Unit)
 	}
-}
-
-//go:embed chart.svg.tmpl
-var chartText string
-
-// bar is a line of the chart: a label, a bar of a class and length, and a text after it; Moon is where the moonshot is.
-type bar struct {
-	Y, Length, Moon    int
-	Label, Class, Text string
-}
-
-// Chart draws the targets, each bar in units of its target (the inverse where less
-// is better), and below them the figures on a logarithmic scale.
-func (r Result) Chart() string {
-	const row, longest, most = 24, 330, 2.5 // a bar longer than 2.5 times the target is cut
-	const unit = longest / most
-	chart := struct {
-		Environment
-		Targets, Figures    []bar
-		Figure, End, Height int
-	}{Environment: r.Environment}
-	y := 100
-	add := func(to *[]bar, b bar) {
-		b.Y = y
-		*to, y = append(*to, b), y+row
-	}
-	for _, t := range r.Targets {
-		share := func(v float64) int {
-			times := v / t.Target
-			if !t.Least {
-				times = t.Target / v
-			}
-			return int(unit * min(most, times))
-		}
-		b := bar{Label: t.Name, Text: notMeasured + ": " + t.Note}
-		if t.Value != nil {
-			b.Class, b.Length, b.Text = t.Verdict, share(*t.Value), fmt.Sprintf("%s (%s%s): %s", t.quantity(*t.Value), t.bound(), t.quantity(t.Target), t.Verdict)
-		}
-		if t.Value != nil && t.Moonshot != 0 {
-			b.Moon = share(t.Moonshot)
-		}
-		add(&chart.Targets, b)
-	}
-	chart.End, chart.Figure = y, y+30
-	y += 42
-	length := func(perSecond float64) int { return int(longest * math.Log10(max(1, perSecond)) / 6) }
-	figure := func(name, unit string, perSecond float64) {
-		add(&chart.Figures, bar{Label: name, Class: "bar", Length: length(perSecond), Text: fmt.Sprintf("%.0f %s/s", perSecond, unit)})
-	}
-	for _, f := range r.Figures {
-		if f.NotMeasured == "" {
-			figure(fmt.Sprintf("%s, c = %d", f.Name, f.Concurrency), f.Unit, f.PerSecond)
-		}
-	}
-	for _, p := range r.Published {
-		add(&chart.Figures, bar{Label: p.Name + " (published, not measured)", Class: "published", Length: length(p.PerSecond),
-			Text: fmt.Sprintf("%.0f/s, %s, %s", p.PerSecond, p.Date, p.Machine)})
-	}
-	if r.Soak != nil {
-		for i, s := range r.Soak.Slices {
-			figure(fmt.Sprintf("%s %d", s.Length, i+1), registrations, s.PerSecond)
-		}
-	}
-	chart.Height = y + 20
-	var b strings.Builder
-	if err := template.Must(template.New("chart").Parse(chartText)).Execute(&b, chart); err != nil {
-		panic(err) // the template is ours
-	}
-	return b.String()
 }

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -25,7 +25,9 @@ type Config struct {
 	URL     string           // of an empty database, where Server is nil; what was written stays there
 	Shards  int              // of the ledger
 	Dir     string           // for key files and logs of the run
-	Program string           // the path of this program, for its children
+	Program string           // the path of this program, which also serves empty answers
+	// Integrity is the path of the program that is measured.
+	Integrity string
 
 	Duration time.Duration // of one round of one contender
 	Rounds   int
@@ -49,7 +51,6 @@ type Config struct {
 type Result struct {
 	Environment Environment `json:"environment"`
 	Figures     []*Figure   `json:"contenders,omitempty"`
-	Published   []Published `json:"publishedConstants,omitempty"` // what this run has not measured
 	Targets     []Target    `json:"targets"`
 	HOT         []HOT       `json:"updates,omitempty"`
 	Soak        *Soak       `json:"soak,omitempty"`
@@ -216,7 +217,7 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 	if r.Profile == "" && name != floodService {
 		metrics = "off"
 	}
-	c, err := r.start(ctx, name, append(r.environ(), "INTEGRITY_METRICS_LISTEN="+metrics), "serve")
+	c, err := r.start(ctx, name, r.Integrity, append(r.environ(), "INTEGRITY_METRICS_LISTEN="+metrics), "serve")
 	if err == nil {
 		c.metrics = "http://" + metrics
 	}
@@ -232,7 +233,6 @@ func (r *run) compare(ctx context.Context, result *Result) error {
 	if err != nil {
 		return err
 	}
-	result.Published = published
 	for _, c := range list {
 		f := &Figure{Name: c.name, Organizations: len(c.owners), Unit: c.unit, NotMeasured: c.missing}
 		result.Figures, r.figures[c.name] = append(result.Figures, f), f

@@ -9,20 +9,21 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"integrityledger/cmd/integrity/bench"
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/cmd/postgres"
 	"integrityledger/cmd/postgres/pgtest"
 )
 
 // benchTime is how long a benchmark may take on a machine that is busy with other tests.
 const benchTime = 15 * time.Minute
 
-// runningBench is a benchmark whose temporary files stand in a directory of the test's. It is the program as it is released:
-// with the race detector, which other tests run the service under, most of the time would go into preparing.
+// runningBench is a benchmark whose temporary files are in a directory of the test.
 type runningBench struct {
 	cmd       *exec.Cmd
 	temp      string
@@ -30,12 +31,77 @@ type runningBench struct {
 	exited    chan struct{}
 }
 
+// programs is a directory with the programs as they are released: the benchmark and the program that it measures.
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "bench"); err != nil {
+		return "", err
+	}
+	programsDir = dir
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", dir, ".", "integrityledger/cmd/integrity")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("build: %w: %s", err, out)
+	}
+	return dir, os.Chmod(dir, 0o755)
+})
+
+// programsDir is empty until a test needs the programs.
+var programsDir string
+
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	defer func() { os.RemoveAll(programsDir) }()
+	return m.M.Run()
+}
+
+func TestMain(m *testing.M) { pgtest.Main(tests{m}) }
+
+func benchCommand(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.Command(filepath.Join(dir, "bench"), args...)
+}
+
+// tempDir is short, because the path of a socket is, and PostgreSQL's own user can pass through it.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// ended is how a command ended.
+type ended struct {
+	out, errs string
+	code      int
+}
+
+// bench runs the benchmark to its end.
+func bench(t *testing.T, env []string, args ...string) ended {
+	t.Helper()
+	var out, errs bytes.Buffer
+	c := benchCommand(t, args...)
+	c.Env, c.Stdout, c.Stderr = append(foreignEnviron(), env...), &out, &errs
+	if err := c.Run(); err != nil && c.ProcessState == nil {
+		t.Fatalf("bench %v: %v", args, err)
+	}
+	return ended{out.String(), errs.String(), c.ProcessState.ExitCode()}
+}
+
 func startBench(t *testing.T, args ...string) *runningBench {
 	t.Helper()
-	// Short, for the path of the socket, and open to the user of PostgreSQL.
-	temp := filepath.Dir(dataDir(t))
-	b := &runningBench{temp: temp, exited: make(chan struct{}), cmd: exec.Command(releasedProgram(t), append([]string{"bench"}, args...)...)}
-	b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = cleanEnviron("TMPDIR="+temp), &b.out, &b.errs
+	b := &runningBench{temp: tempDir(t), exited: make(chan struct{}), cmd: benchCommand(t, args...)}
+	b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = append(foreignEnviron(), "TMPDIR="+b.temp), &b.out, &b.errs
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := b.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -78,13 +144,12 @@ func TestBench(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the benchmark")
 	}
-	chart := filepath.Join(t.TempDir(), "chart.svg")
 	profiles := t.TempDir()
-	b := startBench(t, "--quick", "--seconds", "0.1", "--json", "--svg", chart, "--profile", profiles)
+	b := startBench(t, "--quick", "--seconds", "0.1", "--json", "--profile", profiles)
 	if code := b.wait(t); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errs.String())
 	}
-	var result bench.Result
+	var result Result
 	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
 		t.Fatalf("%v: %s", err, b.out.String())
 	}
@@ -109,8 +174,8 @@ func TestBench(t *testing.T) {
 			missing[target.Note]++
 		}
 	}
-	if len(result.Targets) != 27 || result.Flood == nil || len(result.Published) == 0 || len(result.HOT) != 4 {
-		t.Errorf("%d targets, flood %+v, %+v, %+v", len(result.Targets), result.Flood, result.Published, result.HOT)
+	if len(result.Targets) != 27 || result.Flood == nil || len(result.HOT) != 4 {
+		t.Errorf("%d targets, flood %+v, %+v", len(result.Targets), result.Flood, result.HOT)
 	}
 	for _, reason := range []string{"needs --growth", "left out by --quick"} {
 		if missing[reason] == 0 {
@@ -125,9 +190,6 @@ func TestBench(t *testing.T) {
 	}
 	if len(missing) > 0 {
 		t.Errorf("targets are missing: %v", missing)
-	}
-	if text, err := os.ReadFile(chart); err != nil || !bytes.Contains(text, []byte("</svg>")) {
-		t.Errorf("the chart: %v", err)
 	}
 	for _, name := range []string{"in-process--16-organizations.pprof", "over-HTTP--throughput.pprof", "over-HTTP--latency.pprof", "over-HTTP--one-caller.pprof"} {
 		if info, err := os.Stat(filepath.Join(profiles, name)); err != nil || info.Size() == 0 {
@@ -144,7 +206,7 @@ func TestBenchInterrupted(t *testing.T) {
 	}
 	b := startBench(t, "--duration", "1h", "--c", "4")
 	log := filepath.Join(b.temp, "integrity-bench-*", "serve.log")
-	eventually(t, "the service is started", func() error {
+	integritytest.Eventually(t, "the service is started", func() error {
 		if found, err := filepath.Glob(log); err != nil || len(found) != 1 {
 			return fmt.Errorf("%d logs: %w", len(found), err)
 		}
@@ -163,11 +225,11 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the benchmark")
 	}
-	theirs := foreignDatabase(context.Background(), t)
+	theirs := foreignDatabase(t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
-	soak := []string{"bench", "--quick", "--duration", "1s", "--c", "8", "--json"}
+	soak := []string{"--quick", "--duration", "1s", "--c", "8", "--json"}
 	pgtest.Exec(t, theirs, "CREATE TABLE theirs (n integer)")
-	r := integrity(t, env, soak...)
+	r := bench(t, env, soak...)
 	if r.code != cli.ExitFailed || !strings.Contains(r.errs, "1 tables, views or sequences (theirs)") || !strings.Contains(r.errs, "it must be empty") {
 		t.Errorf("a database in use: exit code %d: %s", r.code, r.errs)
 	}
@@ -176,21 +238,40 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 		t.Errorf("there are %d tables in it now: %v", n, err)
 	}
 	pgtest.Exec(t, theirs, "DROP TABLE theirs")
-	var result bench.Result
-	mustJSON(t, append(env, "INTEGRITY_SHARDS=3"), &result, soak[:len(soak)-1]...)
+	var result Result
+	if r := bench(t, append(env, "INTEGRITY_SHARDS=3"), soak...); r.code != cli.ExitOK {
+		t.Fatalf("exit code %d: %s", r.code, r.errs)
+	} else if err := json.Unmarshal([]byte(r.out), &result); err != nil {
+		t.Fatalf("%v: %s", err, r.out)
+	}
 	if shards, err := pgtest.Ask[int](theirs, "SELECT shards FROM ledger"); err != nil || shards != 3 || !result.Environment.External || result.Verified == 0 {
 		t.Errorf("%d shards, %d registrations verified, %+v: %v", shards, result.Verified, result.Environment, err)
 	}
-	if r := integrity(t, env, "bench", "--growth"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--growth needs") {
+	if r := bench(t, env, "--growth"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--growth must have") {
 		t.Errorf("--growth: exit code %d: %s", r.code, r.errs)
 	}
+}
+
+// foreignDatabase is the database of a PostgreSQL that the benchmark did not start.
+func foreignDatabase(t *testing.T) (url string) {
+	t.Helper()
+	server, err := postgres.Start(context.Background(), postgres.Config{DataDir: filepath.Join(tempDir(t), "data"), Purpose: "test", Disposable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return server.URL(postgres.Database)
 }
 
 func TestBenchFlags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--rebuild=10"}, {"--rebuild", "--duration", "1m"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"--flood", "--quick"}, {"--outbox", "--flood"}, {"now"}} {
-		r := integrity(t, nil, append([]string{"bench"}, args...)...)
-		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "must be") && !strings.Contains(r.errs, "must read") && !strings.Contains(r.errs, "belongs to") {
+		r := bench(t, nil, args...)
+		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "must be") && !strings.Contains(r.errs, "must read") {
 			t.Errorf("%v: exit code %d: %s", args, r.code, r.errs)
 		}
 	}
@@ -205,7 +286,7 @@ func TestBenchRebuild(t *testing.T) {
 	if code := b.wait(t); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errs.String())
 	}
-	var result bench.Result
+	var result Result
 	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
 		t.Fatalf("%v: %s", err, b.out.String())
 	}

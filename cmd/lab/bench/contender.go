@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bytes"
@@ -40,9 +40,7 @@ const (
 	feedHTTP    = "feed over HTTP, pages of 1,000"
 	feedSQL     = "the same pages by SQL"
 
-	// EmptyCommand is the hidden subcommand of bench that serves empty answers: the same router and server settings as
-	// the service, and nothing behind them.
-	EmptyCommand = "empty"
+	emptyCommand = "empty"
 
 	busyConcurrency   = 256
 	groupsConcurrency = 512 // that of the target of one busy organization
@@ -90,7 +88,7 @@ func (c *contender) round(ctx context.Context, duration time.Duration) (Round, e
 
 // contenders are all that take turns.
 func (r *run) contenders(ctx context.Context) ([]*contender, error) {
-	empty, err := r.start(ctx, EmptyCommand, nil, "bench", EmptyCommand)
+	empty, err := r.start(ctx, emptyCommand, r.Program, nil, emptyCommand)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,0 @@
-package bench
-
-import (
-	"testing"
-
-	"integrityledger/cmd/postgres/pgtest"
-)
-
-func TestMain(m *testing.M) { pgtest.Main(m) }
