@@ -55,8 +55,7 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 // CompanyStatus says whether a company takes new versions.
 type CompanyStatus string
 
-// A closed company takes no reservations, and registrations of reserved versions alone (ReservedBeforeClosing); everything
-// else of it goes on.
+// A closed company takes no reservations, and registers only versions that are reserved; everything else of it goes on.
 const (
 	CompanyActive       CompanyStatus = "active"
 	CompanyClosedStatus CompanyStatus = "closed"

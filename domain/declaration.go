@@ -260,7 +260,7 @@ func (c *Register) Need(n *Needs) {
 // the key's version step, quota (contract section 2), so that a replay succeeds with an exhausted quota, of any version
 // that was accepted and whatever reservation it names. The highest accepted version is the current one; arrival order
 // means nothing. A reserved version keeps its public id, named or not, expired or not. A closed company takes only
-// versions that were reserved, once the rule ReservedBeforeClosing is on.
+// versions that were reserved before.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.VersionReference)
@@ -284,7 +284,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		c.Replayed = known.RecordID != c.recordID
 		return nil, nil
 	}
-	if known == nil || !s.follows(ReservedBeforeClosing) {
+	if known == nil {
 		if err := company.takesVersions(); err != nil {
 			return nil, err
 		}

@@ -22,9 +22,6 @@ func (r Release) String() string {
 // is on is read with the shard's head, so that all groups of a shard follow it from one position on.
 type Rule string
 
-// ReservedBeforeClosing lets a version that was reserved before its company was closed be registered there.
-const ReservedBeforeClosing Rule = "reserved-before-closing"
-
 // WarningsByLimit lets quota warnings belong to a limit, so that they start anew with a plan, and be about webhook
 // attempts, pending reservations and unfinalized versions.
 const WarningsByLimit Rule = "warnings-by-limit"
@@ -39,7 +36,6 @@ type RuleEntry struct {
 // Rules lists every rule, in the order in which releases brought them. Names are for ever: ledgers store them.
 func Rules() []RuleEntry {
 	return []RuleEntry{
-		{ReservedBeforeClosing, 1_000_000, "a version that was reserved before its company was closed can still be registered"},
 		{WarningsByLimit, 1_000_000, "quota warnings start anew with another limit, and are about webhook attempts and reservations too"},
 	}
 }

@@ -61,19 +61,18 @@ func (p Program) admit(minimum domain.Release, rules []domain.Rule) error {
 // readLedgerGate is what a process obeys when it starts; while it runs, each shard's head says the same of its shard.
 const readLedgerGate = "SELECT minimum_version, rules FROM ledger WHERE id = 1"
 
-// hasGate is false of a schema from before there was one.
-const hasGate = `SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('public.ledger') AND attname = 'minimum_version')`
+// hasLedger is false for a database that is not migrated yet.
+const hasLedger = "SELECT to_regclass('public.ledger') IS NOT NULL"
 
-// Admitted refuses a program that is older than the ledger takes, with an *OutdatedError. A database without a ledger,
-// or with one that has no minimum yet, takes every program.
+// Admitted returns an *OutdatedError if the program is older than the ledger takes. A database without a ledger takes
+// every program.
 func (p Program) Admitted(ctx context.Context, from history.Querier) error {
-	var gated bool
-	rows, _ := from.Query(ctx, hasGate) // its error is that of the rows
-	gated, err := pgx.CollectOneRow(rows, pgx.RowTo[bool])
+	rows, _ := from.Query(ctx, hasLedger) // CollectOneRow returns its error
+	found, err := pgx.CollectOneRow(rows, pgx.RowTo[bool])
 	if err != nil {
 		return fmt.Errorf("look for the lowest version that may serve: %w", err)
 	}
-	if !gated {
+	if !found {
 		return nil
 	}
 	return p.obeys(ctx, from)
@@ -167,9 +166,7 @@ func (g *Gate) pass(err error) error {
 // another table, or in another statement's snapshot, would return what was there before.
 const lockHead = "SELECT position, occurred_at, minimum_version, rules FROM shard_heads WHERE shard = $1 FOR UPDATE"
 
-// moveHead writes written_position, which a program from before the gate does not: its own move is refused once there is
-// a minimum.
-const moveHead = "UPDATE shard_heads SET position = $2, occurred_at = $3, written_position = $2 WHERE shard = $1"
+const moveHead = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
 
 // LockHead locks a shard for a transaction that writes rows of it without appending to its log, and refuses programs that
 // are older than the ledger takes.

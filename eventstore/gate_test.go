@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
@@ -39,7 +38,7 @@ func direct(t *testing.T, url string) *pgx.Conn {
 }
 
 // raise is what a migration does that an older program cannot work with.
-const raise = "UPDATE shard_heads SET minimum_version = greatest(minimum_version, $1), written_position = position RETURNING shard, position"
+const raise = "UPDATE shard_heads SET minimum_version = greatest(minimum_version, $1) RETURNING shard, position"
 
 // TestNothingIsCommittedAfterTheGate: two versions register into one ledger while it is raised above the older one. From
 // each head's position at that moment on, every event comes from the newer one, which goes on.
@@ -157,74 +156,30 @@ func TestTheGateIsReadWithTheLock(t *testing.T) {
 	}
 }
 
-// formerMove is how a program from before the gate moves a head.
-const formerMove = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
-
-// TestFormerProgramIsLockedOut: a program from before the gate, which reads none, works beside this one until the rules are
-// switched on, and not after, nor with shards that it adds.
-func TestFormerProgramIsLockedOut(t *testing.T) {
-	l := ledgertest.New(t)
-	l.Former(t)
-	o := l.Organization(t, 1, domain.InternalPlan)
-	conn := direct(t, l.URL)
-	if _, err := conn.Exec(t.Context(), "SET ROLE integrity_service"); err != nil {
-		t.Fatal(err)
-	}
-	move := func() error {
-		tx, err := conn.Begin(t.Context())
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback(t.Context()) }()
-		_, err = tx.Exec(t.Context(), formerMove, domain.Shard(1), int64(9000), time.Now())
-		return err
-	}
-	const addShards = "UPDATE ledger SET shards = shards + 1 WHERE id = 1"
-	refuses := func(err error, constraint string) {
-		t.Helper()
-		if refused, ok := errors.AsType[*pgconn.PgError](err); !ok || refused.Code != "23514" || !strings.HasPrefix(refused.ConstraintName, constraint) {
-			t.Errorf("want a violation of %s: %v", constraint, err)
-		}
-	}
-	if err := move(); err != nil {
-		t.Fatal(err)
-	}
-	l.Must(t, l.Register(t, o, o.Declaration("d", 1, "x")))
-	if switched, in, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || !slices.Equal(switched, domain.RuleNames()) || in.Minimum != domain.ThisRelease {
-		t.Fatal(switched, in, err)
-	}
-	refuses(move(), "shard_heads_gate")
-	owner := direct(t, l.URL)
-	_, err := owner.Exec(t.Context(), addShards)
-	refuses(err, "ledger_gate")
-	l.Must(t, l.Register(t, o, o.Declaration("d", 2, "y")))
-
-	// Shards that this program adds have the gate of the others.
-	in, err := eventstore.Ensure(t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 6, Now: time.Now})
-	if err != nil || in.Shards != 6 {
-		t.Fatal(in, err)
-	}
-	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM shard_heads h, ledger l WHERE h.minimum_version = l.minimum_version AND h.rules = l.rules AND h.minimum_version > 0"); n != 6 || err != nil {
-		t.Errorf("%d heads have the gate: %v", n, err)
-	}
-	l.Audit(t)
-}
-
 // TestRulesAreSwitchedOn: a rule is on when every live process knows it, not before, and never off again.
 func TestRulesAreSwitchedOn(t *testing.T) {
-	l := ledgertest.New(t)
+	ten := func(c *eventstore.Config) { c.Plans = domain.Plans{"ten": {PerMinute: 60, VersionsPerMonth: new(int64(10))}} }
+	l := ledgertest.New(t, ten)
 	l.Former(t)
-	o := l.Organization(t, 1, domain.InternalPlan)
-	for n := range int32(2) {
-		l.Must(t, l.Reserve(t, o, "reserved", n+1))
-	}
-	l.Must(t, &domain.SetCompanyStatus{Origin: o.Operator(), Company: o.Company.ID, Status: domain.CompanyClosedStatus})
-	register := func(version int32, on bool) {
+	o := l.Organization(t, 1, "ten")
+	version := int32(0)
+	// register registers a version, and wants the warnings of the month to be by the rule or not.
+	register := func(byRule ...bool) {
 		t.Helper()
-		err := l.Do(t.Context(), l.Register(t, o, o.Declaration("reserved", version, "x")))
-		if refused, ok := errors.AsType[*domain.Error](err); on && err != nil || !on && (!ok || refused.Code != domain.CompanyClosed) {
-			t.Errorf("version %d with the rule on=%t: %v", version, on, err)
+		version++
+		l.Must(t, l.Register(t, o, o.Declaration("d", version, "x")))
+		var got []bool
+		for _, e := range l.Events(t, 1) {
+			if warning, ok := e.Body.(*domain.QuotaWarningReachedBody); ok {
+				got = append(got, warning.ByLimit)
+			}
 		}
+		if !slices.Equal(got, byRule) {
+			t.Errorf("version %d: warnings by the rule %v, want %v", version, got, byRule)
+		}
+	}
+	for range 7 {
+		register()
 	}
 	pool, err := cluster.At(l.URL).QueuePool(t.Context(), 1)
 	if err != nil {
@@ -243,17 +198,16 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	if lags, ok := errors.AsType[*eventstore.LaggingError](err); !ok || len(lags.Processes) != 1 || lags.Processes[0].Name != "lagging" {
 		t.Fatalf("a process does not know the rules: %v", err)
 	}
-	register(1, false)
+	register(false)
 	// It has died, and its row has expired by the clock of the database.
 	pgtest.Exec(t, l.URL, "UPDATE processes SET seen_at = now() - interval '31 seconds' WHERE name = 'lagging'")
-	if _, in, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || in.Minimum != domain.ThisRelease {
-		t.Fatal(in, err)
+	if switched, in, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || !slices.Equal(switched, domain.RuleNames()) || in.Minimum != domain.ThisRelease {
+		t.Fatal(switched, in, err)
 	}
-	register(1, true)
-	register(3, false) // not reserved
+	register(false, true)
 	// It was only frozen: it does not decide without the rule, whatever version it calls itself.
-	revived := l.Process(t, l.URL, of(eventstore.Program{Version: later}, nil))
-	if err := revived.Do(t.Context(), l.Register(t, o, o.Declaration("reserved", 2, "x"))); err == nil || revived.Gate.Err() == nil || !strings.Contains(revived.Gate.Err().Error(), string(domain.ReservedBeforeClosing)) {
+	revived := l.Process(t, l.URL, ten, of(eventstore.Program{Version: later}, nil))
+	if err := revived.Do(t.Context(), l.Register(t, o, o.Declaration("d", 20, "x"))); err == nil || revived.Gate.Err() == nil || !strings.Contains(revived.Gate.Err().Error(), string(domain.WarningsByLimit)) {
 		t.Errorf("%v, %v", err, revived.Gate.Err())
 	}
 	if err := lagging.Beat(t.Context()); err == nil || lagging.Gate.Err() == nil {
@@ -262,7 +216,14 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	if switched, _, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || len(switched) > 0 {
 		t.Errorf("nothing is left to switch on: %v, %v", switched, err)
 	}
-	register(2, true)
+	// Shards that are added have the gate of the others.
+	in, err := eventstore.Ensure(t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 6, Now: time.Now})
+	if err != nil || in.Shards != 6 {
+		t.Fatal(in, err)
+	}
+	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM shard_heads h, ledger l WHERE h.minimum_version = l.minimum_version AND h.rules = l.rules AND h.minimum_version > 0"); n != 6 || err != nil {
+		t.Errorf("%d heads have the gate: %v", n, err)
+	}
 	l.Audit(t)
 }
 
@@ -270,7 +231,7 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 func TestSwitchIsCompleted(t *testing.T) {
 	l := ledgertest.New(t)
 	l.Former(t)
-	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 1000000, gated_shards = shards, rules = '{one,two}'")
+	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 1000000, rules = '{one,two}'")
 	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET rules = '{two,three}' WHERE shard = 2")
 	if _, err := eventstore.Ensure(t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 4, Now: time.Now}); err != nil {
 		t.Fatal(err)

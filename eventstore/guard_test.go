@@ -93,11 +93,11 @@ func (g *guarded) loses(shard domain.Shard, events int64) (back func()) {
 	g.exec("CREATE TABLE kept AS TABLE events")
 	g.exec("DELETE FROM kept k USING shard_heads h WHERE h.shard = $1 AND (k.shard <> $1 OR k.position <= h.position - $2)", shard, events)
 	g.exec("DELETE FROM events WHERE shard = $1 AND position IN (SELECT position FROM kept)", shard)
-	g.exec("UPDATE shard_heads SET position = position - $2, written_position = position - $2 WHERE shard = $1", shard, events)
+	g.exec("UPDATE shard_heads SET position = position - $2 WHERE shard = $1", shard, events)
 	return func() {
 		g.t.Helper()
 		g.exec("INSERT INTO events TABLE kept")
-		g.exec("UPDATE shard_heads SET position = position + $2, written_position = position + $2 WHERE shard = $1", shard, events)
+		g.exec("UPDATE shard_heads SET position = position + $2 WHERE shard = $1", shard, events)
 	}
 }
 

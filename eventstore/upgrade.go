@@ -112,7 +112,7 @@ func (p Process) Lacks(rules []domain.Rule) (unknown []domain.Rule) {
 	return unknown
 }
 
-// Processes lists the live ones by their heartbeats. A program from before 1.0.0 has none.
+// Processes lists the live processes by their heartbeats.
 func Processes(ctx context.Context, from history.Querier) ([]Process, error) {
 	rows, _ := from.Query(ctx, readProcesses) // its error is that of the rows
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Process])
@@ -177,7 +177,7 @@ func SwitchOn(ctx context.Context, url string) (switched []domain.Rule, in Insta
 		}
 		in.Rules = append(in.Rules, switched...)
 		in.Minimum = max(in.Minimum, minimumOf(in.Rules))
-		if _, err := tx.Exec(ctx, "UPDATE ledger SET minimum_version = $1, rules = $2, gated_shards = shards WHERE id = 1", in.Minimum, in.Rules); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE ledger SET minimum_version = $1, rules = $2 WHERE id = 1", in.Minimum, in.Rules); err != nil {
 			return fmt.Errorf("switch rules on: %w", err)
 		}
 		return nil
@@ -192,7 +192,7 @@ const (
 	lateHeads = `SELECT h.shard FROM shard_heads h, ledger l
 		WHERE l.id = 1 AND (h.minimum_version < l.minimum_version OR NOT h.rules @> l.rules) ORDER BY h.shard`
 	// It waits for the head's lock: the group that holds it ends before the gate is raised.
-	raiseHead = `UPDATE shard_heads SET minimum_version = greatest(minimum_version, $2), written_position = position,
+	raiseHead = `UPDATE shard_heads SET minimum_version = greatest(minimum_version, $2),
 		rules = rules || ARRAY(SELECT r FROM unnest($3::text[]) r WHERE NOT r = ANY(rules)) WHERE shard = $1`
 )
 

@@ -1,27 +1,19 @@
 -- Which program versions may write the ledger, by which rules it decides, and which processes serve it. A version is one
 -- number: 1.2.3 is 1002003, and 0 lets every program write.
 --
--- A program reads minimum_version in the statement that locks a head, and commits nothing when it is older. A program from
--- before this migration does not read it. It moves position alone, which the check refuses once a minimum is set; in the same
--- way it cannot add shards, whose heads would have no minimum. While minimum_version is 0 such a program works as before.
+-- A program reads minimum_version in the statement that locks a head, and commits nothing when it is older.
 --
 -- A later migration that an older program cannot work with raises the minimum in its own transaction:
---   UPDATE ledger SET minimum_version = greatest(minimum_version, N), gated_shards = shards;
---   UPDATE shard_heads SET minimum_version = greatest(minimum_version, N), written_position = position;
+--   UPDATE ledger SET minimum_version = greatest(minimum_version, N);
+--   UPDATE shard_heads SET minimum_version = greatest(minimum_version, N);
 
 -- +goose Up
 
 ALTER TABLE ledger ADD COLUMN minimum_version bigint NOT NULL DEFAULT 0;
-ALTER TABLE ledger ADD COLUMN gated_shards integer NOT NULL DEFAULT 0; -- equals shards once there is a minimum
 ALTER TABLE ledger ADD COLUMN rules text[] NOT NULL DEFAULT '{}';      -- names of decision rules that are on
 
 ALTER TABLE shard_heads ADD COLUMN minimum_version bigint NOT NULL DEFAULT 0;
-ALTER TABLE shard_heads ADD COLUMN written_position bigint NOT NULL DEFAULT 0; -- equals position once there is a minimum
 ALTER TABLE shard_heads ADD COLUMN rules text[] NOT NULL DEFAULT '{}';
-
--- holds while minimum_version is 0: these two checks refuse nothing that the previous version writes.
-ALTER TABLE ledger ADD CONSTRAINT ledger_gate CHECK (minimum_version = 0 OR gated_shards = shards);
-ALTER TABLE shard_heads ADD CONSTRAINT shard_heads_gate CHECK (minimum_version = 0 OR written_position = position);
 
 -- Processes that serve, each with a row of its own that it renews. Ages are by the clock of the database. On Citus the table
 -- stays on the coordinator.

@@ -144,7 +144,7 @@ func TestStartCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, spoil, mend, says, finding string }{
-		{"a head ahead of its log", "UPDATE shard_heads SET position = 7, written_position = 7 WHERE shard = 0", "UPDATE shard_heads SET position = 0, written_position = 0 WHERE shard = 0",
+		{"a head ahead of its log", "UPDATE shard_heads SET position = 7 WHERE shard = 0", "UPDATE shard_heads SET position = 0 WHERE shard = 0",
 			"the database is damaged: restore it from a backup: shard 0: its head says position 7, its last event is 0", "fail ledger: shard 0: its head says position 7"},
 		{"no right to read", "REVOKE SELECT ON shard_heads FROM integrity_service", "GRANT SELECT ON shard_heads TO integrity_service",
 			"check shard heads: ERROR: permission denied for table shard_heads", "fail ledger: check shard heads: ERROR: permission denied"},

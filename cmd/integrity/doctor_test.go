@@ -110,7 +110,7 @@ func TestDoctor(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	spoil(t, dir, "UPDATE shard_heads SET position = 7000, written_position = 7000 WHERE shard = 0")
+	spoil(t, dir, "UPDATE shard_heads SET position = 7000 WHERE shard = 0")
 	alone(t, dir, "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
 	wantFindings(t, examine(t, cli.ExitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
 		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 0: its head says position 7000",

@@ -360,7 +360,7 @@ func TestShardsRaised(t *testing.T) {
 	l.Organization(t, 0, domain.InternalPlan)
 	log := process(t, l, signer)
 	log.turned(t)
-	exec(t, owner(t, l), "UPDATE ledger SET shards = 7, gated_shards = 7")
+	exec(t, owner(t, l), "UPDATE ledger SET shards = 7")
 	exec(t, owner(t, l), "INSERT INTO shard_heads SELECT n, 0, now() FROM generate_series(4, 6) AS n")
 	l.Installation.Shards = 7
 	l.Organization(t, 6, domain.InternalPlan)

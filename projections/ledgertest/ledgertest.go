@@ -292,9 +292,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Former makes the ledger what a program from before 1.0.0 has made: it takes every version and follows no rule.
+// Former makes the ledger one that takes every version and follows no rule.
 func (l *Ledger) Former(t testing.TB) {
 	t.Helper()
-	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 0, gated_shards = 0, rules = '{}'")
-	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET minimum_version = 0, written_position = 0, rules = '{}'")
+	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 0, rules = '{}'")
+	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET minimum_version = 0, rules = '{}'")
 }

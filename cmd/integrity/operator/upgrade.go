@@ -57,8 +57,8 @@ func (v RuleView) line() string {
 
 // UpgradeView is how far an upgrade has come.
 type UpgradeView struct {
-	Version        string        `json:"version"`        // of this program
-	MinimumVersion string        `json:"minimumVersion"` // 0.0.0: programs from before 1.0.0 may write too
+	Version        string        `json:"version"` // of this program
+	MinimumVersion string        `json:"minimumVersion"`
 	Rules          []RuleView    `json:"rules"`
 	Processes      []ProcessView `json:"processes"`
 }

@@ -412,6 +412,6 @@ func (l *lab) ceilingScript(ctx context.Context) (string, error) {
 	}
 	script += "UPDATE organization_state SET sequence = :n WHERE shard = :shard;\n" +
 		"UPDATE usage SET used = used + 64 WHERE shard = :shard;\n" +
-		"UPDATE shard_heads SET position = :n, written_position = :n, occurred_at = now() WHERE shard = :shard;\nCOMMIT;\n"
+		"UPDATE shard_heads SET position = :n, occurred_at = now() WHERE shard = :shard;\nCOMMIT;\n"
 	return script, l.vacuum(ctx)
 }
