@@ -438,11 +438,6 @@ func (s *service) closePools() {
 	if s.analyzer != nil {
 		s.analyzer.Close()
 	}
-	if s.contents != nil {
-		if err := s.contents.Close(); err != nil {
-			s.log.Warn("close the store of kept bytes", "error", err)
-		}
-	}
 	if s.notifier != nil {
 		s.notifier.Close()
 	}

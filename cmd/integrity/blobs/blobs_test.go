@@ -1,6 +1,7 @@
 package blobs
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -26,14 +27,10 @@ func TestContents(t *testing.T) {
 	}
 	var synced []string
 	c := &Store{URL: url, Sync: func(path string) error {
-		synced = append(synced, strings.TrimPrefix(path, dataDir))
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, dataDir), ".") // of a file that has its name only once it is on the disk
+		synced = append(synced, name)
 		return keyfiles.Sync(path)
 	}}
-	defer func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
 	o, v := domain.OrganizationID{1}, domain.ArtifactVersionID{2}
 	if err := c.Remove(t.Context(), o, v); err != nil {
 		t.Errorf("nothing to remove: %v", err)
@@ -82,10 +79,25 @@ func TestContents(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dataDir, "blobs", o.String(), v.String())); !os.IsNotExist(err) {
 		t.Errorf("after removal: %v", err)
 	}
-	c.Sync = func(path string) error { return &fs.PathError{Op: "sync", Path: path, Err: syscall.EIO} }
+	c = &Store{URL: url, Sync: func(path string) error { return &fs.PathError{Op: "sync", Path: path, Err: syscall.EIO} }}
 	var refusal *domain.Error
 	if err := c.Keep(t.Context(), o, v, strings.NewReader("bytes"), 5); !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
 		t.Errorf("bytes that the disk did not take: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dataDir, "blobs", o.String())); err != nil || len(left) != 0 {
+		t.Errorf("after a write that failed: %v %v", left, err)
+	}
+	given, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	c = &Store{URL: url, Sync: keyfiles.Sync}
+	if err := c.store(given, contentName(o, v), strings.NewReader("bytes"), 5); !errors.Is(err, context.Canceled) {
+		t.Errorf("bytes whose request has ended: %v", err)
+	}
+	if err := c.store(t.Context(), contentName(o, v), strings.NewReader("byte"), 5); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("bytes that end early: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dataDir, "blobs", o.String())); err != nil || len(left) != 0 {
+		t.Errorf("after those: %v %v", left, err)
 	}
 	for text, good := range map[string]bool{"file:///x": true, "s3://bucket?region=eu": true, "file://": false, "s3://": false, "gs://x": false, "x": false} {
 		if (CheckURL(text) == nil) != good {

@@ -14,11 +14,6 @@ func TestHostileServer(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	endpoint := peertest.Serve(t, peertest.Switching)
 	c := &Store{URL: "s3://bucket?region=eu-west-1&use_path_style=true&disable_https=true&endpoint=" + endpoint}
-	defer func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
 	o, v := domain.OrganizationID{1}, domain.ArtifactVersionID{2}
 	if err := c.store(t.Context(), contentName(o, v), strings.NewReader("bytes"), 5); err == nil {
 		t.Error("the bytes are kept")

@@ -1,6 +1,7 @@
 package keyfiles
 
 import (
+	"crypto/x509"
 	"fmt"
 	"io"
 	"os"
@@ -43,4 +44,17 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	return text, nil
+}
+
+// ReadAuthorities reads a file of certificates in PEM whose holders sign those of servers. It holds at least one.
+func ReadAuthorities(path string) (*x509.CertPool, error) {
+	text, err := ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
+	}
+	return pool, nil
 }

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -340,15 +339,7 @@ func (d *doctor) neighbours(ctx context.Context) {
 
 func (d *doctor) askBlobs(ctx context.Context) error {
 	store := blobs.Store{URL: d.cfg.BlobURL, Sync: keyfiles.Sync}
-	bucket, err := store.Open(ctx)
-	if err != nil {
-		return err
-	}
-	there, err := bucket.IsAccessible(ctx)
-	if err == nil && !there {
-		err = errors.New("there is no such bucket or directory, or it may not be used")
-	}
-	return errors.Join(err, store.Close())
+	return store.Check(ctx)
 }
 
 func (d *doctor) askSMTP(ctx context.Context) error {

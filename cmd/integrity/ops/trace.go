@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"os"
@@ -76,11 +75,8 @@ func traceClient() (*outbound.Client, error) {
 		c.Timeout = time.Duration(milliseconds) * time.Millisecond
 	}
 	if path := of("CERTIFICATE"); path != "" {
-		text, err := keyfiles.ReadFile(path)
-		if c.TLS.RootCAs = x509.NewCertPool(); err == nil && !c.TLS.RootCAs.AppendCertsFromPEM(text) {
-			err = fmt.Errorf("%s holds no certificate in PEM", path)
-		}
-		if err != nil {
+		var err error
+		if c.TLS.RootCAs, err = keyfiles.ReadAuthorities(path); err != nil {
 			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
 		}
 	}

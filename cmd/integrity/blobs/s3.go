@@ -1,0 +1,165 @@
+package blobs
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/eventstore/outbound"
+)
+
+// s3 is a bucket of a server that speaks S3.
+type s3 struct {
+	client     minio.Core
+	bucket     string
+	encryption map[string]string // headers
+	checksum   bool              // the server is asked to keep the checksum with the object
+}
+
+const (
+	// exchangeTimeout leaves a slow line the time to send the largest file, 50 MiB.
+	exchangeTimeout = 5 * time.Minute
+	// attempts includes the first one. Later ones follow within a second, after a refused connection, a broken answer, 5xx
+	// or SlowDown.
+	attempts = 3
+)
+
+// openS3 prepares a client and sends nothing. Its parameters, and the AWS variables that it reads, are those of
+// gocloud.dev and of the AWS SDK for Go, except what serves a developer at a terminal.
+//
+//   - region: AWS_REGION or AWS_DEFAULT_REGION by default; without any the server is asked where the bucket is.
+//   - endpoint: http:// or https:// with a host, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or AWS itself by default.
+//   - use_path_style, s3ForcePathStyle, hostname_immutable: the bucket is named in the path, not in the host.
+//   - disable_https, accelerate, dualstack, fips: of AWS's own endpoints.
+//   - ssetype, kmskeyid: the encryption that is asked for.
+//   - request_checksum_calculation: when_required keeps no checksum with the object.
+//   - anonymous, profile, role: see newCredentials.
+func openS3(bucket string, p *parameters) (*s3, error) {
+	b := &s3{bucket: bucket, encryption: make(map[string]string)}
+	region := cmp.Or(p.text("region"), os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
+	var host string
+	options := &minio.Options{Region: region, MaxRetries: attempts}
+	dual, fips, plain := p.flag("dualstack"), p.flag("fips"), p.flag("disable_https")
+	accelerate := p.flag("accelerate")
+	endpoint := cmp.Or(p.text("endpoint"), os.Getenv("AWS_ENDPOINT_URL_S3"), os.Getenv("AWS_ENDPOINT_URL"))
+	switch u, err := url.Parse(endpoint); {
+	case endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != ""):
+		return nil, fmt.Errorf("endpoint must be http:// or https:// with a host and no path, not %q", endpoint)
+	case endpoint != "":
+		host, options.Secure = u.Host, u.Scheme == "https"
+	case fips && region != "":
+		host, options.Secure = "s3-fips."+region+".amazonaws.com", true
+	case fips:
+		return nil, errors.New("fips needs a region")
+	default:
+		host, options.Secure = "s3.amazonaws.com", !plain
+	}
+	options.BucketLookup = minio.BucketLookupDNS
+	inPath := p.flag("use_path_style") || p.flag("s3ForcePathStyle") || p.flag("hostname_immutable")
+	// No certificate names a host below an address, or two labels below the server.
+	if name := (&url.URL{Host: host}).Hostname(); inPath || strings.Contains(bucket, ".") || net.ParseIP(name) != nil {
+		options.BucketLookup = minio.BucketLookupPath
+	}
+
+	if kind := p.text("ssetype"); kind != "" {
+		b.encryption["X-Amz-Server-Side-Encryption"] = kind
+	}
+	if key := p.text("kmskeyid"); key != "" {
+		b.encryption["X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id"] = key
+	}
+	switch when := strings.ToLower(cmp.Or(p.text("request_checksum_calculation"), os.Getenv("AWS_REQUEST_CHECKSUM_CALCULATION"))); when {
+	case "", "when_supported":
+		b.checksum = true
+	case "when_required":
+	default:
+		return nil, fmt.Errorf("request_checksum_calculation must be when_supported or when_required, not %q", when)
+	}
+	p.ignore("response_checksum_validation", "rate_limiter_capacity", "awssdk") // of gocloud.dev, whose URLs these once were
+	provider, err := newCredentials(p, region)
+	if err = errors.Join(err, p.finish()); err != nil {
+		return nil, err
+	}
+	options.Creds = credentials.New(provider)
+
+	bounded := outbound.Config{Timeout: exchangeTimeout, Answer: 16 << 20, Idle: maxWriting, Proxy: true, Plain: true}
+	if path := os.Getenv("AWS_CA_BUNDLE"); path != "" {
+		authorities, err := keyfiles.ReadAuthorities(path)
+		if err != nil {
+			return nil, fmt.Errorf("AWS_CA_BUNDLE: %w", err)
+		}
+		bounded.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities}
+	}
+	options.Transport = exchanges{outbound.New(bounded)}
+	client, err := minio.New(host, options)
+	if err != nil {
+		return nil, err
+	}
+	client.SetS3EnableDualstack(dual)
+	if accelerate {
+		client.SetS3TransferAccelerate("s3-accelerate.amazonaws.com")
+	}
+	b.client = minio.Core{Client: client}
+	return b, nil
+}
+
+// exchanges lends the bounds of a client, its timeout above all, to a library that takes a transport alone.
+type exchanges struct{ client *outbound.Client }
+
+// RoundTrip implements http.RoundTripper.
+func (e exchanges) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := e.client.Do(r) //nolint:gosec // the operator names the server
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		err = wrapped.Err // the library's own client names the method and URL again
+	}
+	return answer, err
+}
+
+// put sends one request, so that a process that dies leaves nothing unfinished. Its signature covers the SHA-256 of the
+// bytes: a server takes no others.
+func (b *s3) put(ctx context.Context, name string, content io.ReaderAt, size int64) error {
+	hash := sha256.New()
+	n, err := io.Copy(hash, io.NewSectionReader(content, 0, size))
+	if err == nil && n < size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	sum := hash.Sum(nil)
+	headers := maps.Clone(b.encryption)
+	if b.checksum {
+		headers["X-Amz-Checksum-Sha256"] = base64.StdEncoding.EncodeToString(sum)
+	}
+	_, err = b.client.PutObject(ctx, b.bucket, name, io.NewSectionReader(content, 0, size), size, "", hex.EncodeToString(sum),
+		minio.PutObjectOptions{ContentType: "application/octet-stream", UserMetadata: headers, DisableContentSha256: true})
+	return err
+}
+
+func (b *s3) remove(ctx context.Context, name string) error {
+	return b.client.RemoveObject(ctx, b.bucket, name, minio.RemoveObjectOptions{})
+}
+
+func (b *s3) check(ctx context.Context) error {
+	// The refusal of a HEAD request would not say why.
+	for object := range b.client.ListObjectsIter(ctx, b.bucket, minio.ListObjectsOptions{MaxKeys: 1}) {
+		return object.Err
+	}
+	return nil
+}
