@@ -136,7 +136,7 @@ func (c *Canary) Run(ctx context.Context) {
 			}
 		}
 		var again <-chan time.Time
-		if !c.Settled() {
+		if !c.Idle() {
 			again = time.After(canaryPause)
 		}
 		select {
@@ -155,8 +155,8 @@ func (c *Canary) isDue(shard int) bool {
 	return (s.due || s.failed != nil) && (s.last == 0 || c.ledger.Clock.Monotonic()-s.last >= canaryPause)
 }
 
-// Settled reports whether no shard fails and none is due.
-func (c *Canary) Settled() bool {
+// Idle reports whether no shard fails and none is due.
+func (c *Canary) Idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !slices.ContainsFunc(c.shards, func(s rehearsed) bool { return s.due || s.failed != nil })

@@ -79,7 +79,7 @@ func watch(t *testing.T, c *eventstore.Canary) {
 // tried waits until every shard has been tried, and none failed.
 func tried(t *testing.T, c *eventstore.Canary) {
 	t.Helper()
-	pgtest.Eventually(t, "all shards have been tried", func() (bool, error) { return c.Settled(), nil })
+	pgtest.Eventually(t, "all shards have been tried", func() (bool, error) { return c.Idle(), nil })
 	for shard, failing := range c.Failing() {
 		if failing {
 			t.Fatalf("shard %d fails: %v", shard, c.Ready(context.Background()))
@@ -117,7 +117,7 @@ func TestCanaryFindsMissingTable(t *testing.T) {
 		}
 		pgtest.Exec(t, l.URL, fmt.Sprintf("ALTER TABLE %[1]s_away RENAME TO %[1]s", table))
 		tries := "with " + table + " it is ready again"
-		pgtest.Eventually(t, tries, func() (bool, error) { return ready() == nil && c.Settled(), nil })
+		pgtest.Eventually(t, tries, func() (bool, error) { return ready() == nil && c.Idle(), nil })
 	}
 	l.Must(t, l.Register(t, o, o.Declaration("again", 1, "x")))
 }

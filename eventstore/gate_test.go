@@ -158,7 +158,9 @@ func TestTheGateIsReadWithTheLock(t *testing.T) {
 
 // TestRulesAreSwitchedOn: a rule is on when every live process knows it, not before, and never off again.
 func TestRulesAreSwitchedOn(t *testing.T) {
-	ten := func(c *eventstore.Config) { c.Plans = domain.Plans{"ten": {PerMinute: 60, VersionsPerMonth: new(int64(10))}} }
+	ten := func(c *eventstore.Config) {
+		c.Plans = domain.Plans{"ten": {PerMinute: 60, VersionsPerMonth: new(int64(10))}}
+	}
 	l := ledgertest.New(t, ten)
 	l.Former(t)
 	o := l.Organization(t, 1, "ten")

@@ -82,7 +82,7 @@ func (l *Ledger) commit(held *connection, q *queue, items []item) {
 	switch {
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
-		l.settle(ctx, held, g)
+		l.refund(ctx, held, g)
 		for i, it := range items {
 			if err := g.answers[i].Err; err != nil {
 				report.Refused = append(report.Refused, err)
@@ -293,8 +293,8 @@ func (l *Ledger) count(b *pgx.Batch, g *group) {
 	})
 }
 
-// settle ends what count began, before the callers have their answers: what is refused is not counted by then.
-func (l *Ledger) settle(ctx context.Context, held *connection, g *group) {
+// refund takes refused requests out of the count before the callers have their answers.
+func (l *Ledger) refund(ctx context.Context, held *connection, g *group) {
 	var counts []*domain.MinuteCount
 	for i, it := range g.items {
 		if it.count == nil {
@@ -314,7 +314,7 @@ func (l *Ledger) settle(ctx context.Context, held *connection, g *group) {
 	defer cancel()
 	b := &pgx.Batch{} // one transaction, as it is sent at once
 	g.piece.Hold(b)
-	l.Settle(b, g.shard, counts)
+	l.Refund(b, g.shard, counts)
 	g.piece.Aim(b)
 	if err := held.conn.Conn().SendBatch(ctx, b).Close(); err != nil {
 		l.Log.Warn("counts of requests stay as they are", "shard", g.shard, "error", cluster.Loggable(err))

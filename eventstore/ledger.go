@@ -31,10 +31,11 @@ type Config struct {
 	Gate *Gate
 
 	// Count queues the statement that counts requests (Origin.Minute) and sets Used; it is a transaction of its own, so
-	// that no reader waits for a group and a group that fails takes nothing back. Settle queues what gives back what was refused, and
-	// clears earlier minutes away where these counts begin one; if it fails, nothing is wrong but that these stay.
+	// that no reader waits for a group and a group that fails takes nothing back. Refund queues statements that give back
+	// the requests that were refused, and that clear earlier minutes if these counts begin one; if it fails, the counts
+	// stay as they are, and nothing else is wrong.
 	Count  func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
-	Settle func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
+	Refund func(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount)
 
 	// Load queues the queries that bring everything a group needs into the state; organizations may name one twice.
 	Load func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State)
@@ -88,8 +89,8 @@ func Places(shards int) int { return max(8192, 32768/shards) }
 
 // Open starts a ledger; Close ends it.
 func Open(c Config) (*Ledger, error) {
-	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Count == nil || c.Settle == nil || c.Load == nil || c.Apply == nil {
-		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Count, Settle, Load and Apply")
+	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Count == nil || c.Refund == nil || c.Load == nil || c.Apply == nil {
+		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Count, Refund, Load and Apply")
 	}
 	c.GroupWeight, c.QueueCapacity = cmp.Or(c.GroupWeight, 512), cmp.Or(c.QueueCapacity, 8192)
 	if c.Gate == nil {

@@ -246,8 +246,8 @@ func TestEveryCallerIsJudged(t *testing.T) {
 	meterIs(t, l, 3)
 }
 
-// TestSettlingWaitsForNobodyWhoWaitsForIt: rows are locked in the order in which they are counted.
-func TestSettlingWaitsForNobodyWhoWaitsForIt(t *testing.T) {
+// TestRefundWaitsForNobodyWhoWaitsForIt: rows are locked in the order in which they are counted.
+func TestRefundWaitsForNobodyWhoWaitsForIt(t *testing.T) {
 	l, first := metered(t)
 	second := l.Organization(t, 0, domain.InternalPlan)
 	if bytes.Compare(first.ID[:], second.ID[:]) > 0 {
@@ -264,22 +264,22 @@ func TestSettlingWaitsForNobodyWhoWaitsForIt(t *testing.T) {
 	if _, err := counting.Exec(ctx, count, first.ID, minute); err != nil {
 		t.Fatal(err)
 	}
-	settled := make(chan error)
+	refunded := make(chan error)
 	go func() {
-		settled <- l.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		refunded <- l.Pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 			b := &pgx.Batch{}
-			projections.Settle(b, 0, []*domain.MinuteCount{
+			projections.Refund(b, 0, []*domain.MinuteCount{
 				{Organization: second.ID, Minute: minute, Requests: 1, Refused: 1}, {Organization: first.ID, Minute: minute, Requests: 1, Refused: 1},
 			})
 			return c.SendBatch(ctx, b).Close()
 		})
 	}()
-	pgtest.Eventually(t, "settling waits", func() (bool, error) {
+	pgtest.Eventually(t, "the refund waits", func() (bool, error) {
 		n, err := pgtest.Ask[int](l.URL, pgtest.LockWaits())
 		return n > 0, err
 	})
 	_, err = counting.Exec(ctx, count, second.ID, minute)
-	if err := errors.Join(err, counting.Commit(ctx), <-settled); err != nil {
+	if err := errors.Join(err, counting.Commit(ctx), <-refunded); err != nil {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,7 @@ func TestConnectionCutDuringCommit(t *testing.T) {
 			if !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable || p.cuts.Load() != 1 {
 				t.Fatalf("answer %v after %d cuts, want 503 after one", err, p.cuts.Load())
 			}
-			// Behind the shard's lock, so after the fate of the first is settled.
+			// Behind the shard's lock, so after the fate of the first is decided.
 			again := l.Register(t, o, o.Declaration("a", 1, "x"))
 			l.Must(t, again)
 			if committed := where == cutAfter; again.Replayed != committed {

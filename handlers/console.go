@@ -42,7 +42,7 @@ const touchEvery = time.Minute
 
 // newConsole makes the console, or nil where its cookie would travel in the clear.
 //
-// scs makes tokens of 256 random bits and gives the store their hashes alone. What it leaves open is settled here and in
+// scs makes tokens of 256 random bits and gives the store their hashes alone. What it leaves open is decided here and in
 // query.Sessions: its middleware would store a session that was ended meanwhile once more, on every request; here the
 // use of a session is noted at most once a minute, and only where it still is. A token says nothing of the shard, so the
 // cookie's value has that before it: the organization's, which never changes.

@@ -142,10 +142,10 @@ func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 	return slices.MaxFunc([]time.Time{observedAt, receivedAt}, time.Time.Compare), nil
 }
 
-// settled is how long ago a time must lie for the state as of it to be signed. An event's time is taken before its
+// finalAfter is how long ago a time must lie for the state as of it to be signed. An event's time is taken before its
 // commit, which a group reaches within 30 seconds or never; the rest is for servers whose clocks are behind this one's,
 // by the tolerance of both.
-const settled = time.Minute
+const finalAfter = time.Minute
 
 const momentRule = "must be an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits"
 
@@ -194,9 +194,9 @@ func readMoment(o *strictjson.Object) *query.Moment {
 	return &at
 }
 
-// evidenceAsOf reads a record with its state as of an earlier moment, which must be settled at observedAt.
+// evidenceAsOf reads a record with its state as of an earlier moment, which must be final at observedAt.
 func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment, observedAt time.Time) (*query.Evidence, query.AsOf, error) {
-	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
+	if at.Sequence == 0 && at.Time.After(observedAt.Add(-finalAfter)) {
 		return nil, query.AsOf{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)

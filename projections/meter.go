@@ -52,9 +52,9 @@ func Count(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 	})
 }
 
-// Settle queues what gives back what was refused of counts, and what clears away what was counted before minutes that these
-// began. It locks rows in the order in which Count does.
-func Settle(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
+// Refund queues statements that give back the refused requests of counts, and that clear the minutes before those that
+// these counts began. It locks rows in the order in which Count does.
+func Refund(b *pgx.Batch, shard domain.Shard, counts []*domain.MinuteCount) {
 	counts = slices.SortedFunc(slices.Values(counts), func(a, b *domain.MinuteCount) int {
 		return cmp.Or(bytes.Compare(a.Organization[:], b.Organization[:]), cmp.Compare(a.Minute, b.Minute))
 	})

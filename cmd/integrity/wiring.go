@@ -254,7 +254,7 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 // openLedger opens what writes.
 func (s *service) openLedger(context.Context) (err error) {
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Gate: s.gate, Guard: s.guard, Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Pool: s.commit, Nodes: s.onNodes("commit", int(s.commit.Config().MaxConns), (*cluster.Primary).CommitPool), Plans: s.plans, Clock: s.clock, Log: s.log, Gate: s.gate, Guard: s.guard, Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		QueueCapacity: eventstore.Places(s.installed.Shards), Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return err

@@ -42,7 +42,7 @@ func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("settle where WAL is archived: %w", err)
+		return fmt.Errorf("set where WAL is archived: %w", err)
 	}
 	return nil
 }

@@ -6,7 +6,7 @@
 // It works after the commit. No writer of the ledger waits for it or knows of it: whatever fails here, registrations go
 // on, and the tree catches up.
 //
-//	events ──▶ grow: tiles, runs, root ── COMMIT ──▶ settle ── COMMIT ──▶ sign ── COMMIT ──▶ served
+//	events ──▶ grow: tiles, runs, root ── COMMIT ──▶ confirm ── COMMIT ──▶ sign ── COMMIT ──▶ served
 //
 // The tree is a source of package consumer: its one row remembers how far it has come in every shard, and the process
 // that has locked it lets the tree grow, in one statement of that transaction. So each event is a leaf exactly once,
@@ -14,7 +14,7 @@
 // one.
 //
 // A checkpoint is signed only once the tree that it covers is on the disk, by the server's plain word, and where there
-// is a synchronous standby there too: settling is a commit that is flushed, and proves it of all that it has read. So
+// is a synchronous standby there too: confirming is a commit that is flushed, and proves it of all that it has read. So
 // no failure that an acknowledged registration survives can make the tree forget what it has signed, and there are
 // never two roots for one size. What a crash leaves:
 //
@@ -275,7 +275,7 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	if err := k.askFirst(ctx, grown); err != nil {
 		return err
 	}
-	next, err := k.settled(ctx, signer)
+	next, err := k.confirmed(ctx, signer)
 	if err != nil {
 		return err
 	}
@@ -305,7 +305,7 @@ func readGrown(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
 }
 
 // sign stores the checkpoint of a tree, unless there is one of the same tree or a larger one. The tree must still be
-// there, in the transaction that signs: since it was settled this process may have been frozen, and the database
+// there, in the transaction that signs: since it was confirmed this process may have been frozen, and the database
 // restored or replaced by a standby that lacks it.
 func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) error {
 	next.signedAt = k.Now().UTC()
@@ -362,9 +362,9 @@ func (k *Keeper) allowed(ctx context.Context, tx pgx.Tx) error {
 	return k.Guard.Err()
 }
 
-// settled is the tree as it will stay. The error is errLost where the database was replaced meanwhile by one whose tree
+// confirmed is the tree as it will stay. The error is errLost where the database was replaced meanwhile by one whose tree
 // has nothing to publish.
-func (k *Keeper) settled(ctx context.Context, signer *Signer) (next checkpoint, err error) {
+func (k *Keeper) confirmed(ctx context.Context, signer *Signer) (next checkpoint, err error) {
 	err = k.within(ctx, func(tx pgx.Tx) error {
 		if next, err = readGrown(ctx, tx); err != nil {
 			return err
@@ -373,7 +373,7 @@ func (k *Keeper) settled(ctx context.Context, signer *Signer) (next checkpoint, 
 			return errLost
 		}
 		if _, err := tx.Exec(ctx, flushTree); err != nil {
-			return fmt.Errorf("settle the tree: %w", err)
+			return fmt.Errorf("confirm the tree: %w", err)
 		}
 		return nil
 	})

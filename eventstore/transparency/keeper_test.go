@@ -237,7 +237,7 @@ func TestOneProcessWrites(t *testing.T) {
 	if n, err := frozen.integrate(ctx); n != 5 || err != nil {
 		t.Fatalf("%d leaves, %v", n, err)
 	}
-	unsigned, err := frozen.settled(ctx, signer) // and is frozen in publishing too
+	unsigned, err := frozen.confirmed(ctx, signer) // and is frozen in publishing too
 	check(t, err)
 	register(t, l, o, 5, 5)
 	tx, err := frozen.claim(ctx)

@@ -245,7 +245,7 @@ func TestRestoredWhileRunning(t *testing.T) {
 	}
 }
 
-// TestRestoredBeforeSigned: a tree that was settled is not signed in a database that no longer has it, neither while the
+// TestRestoredBeforeSigned: a tree that was confirmed is not signed in a database that no longer has it, neither while the
 // log stands still nor after it goes on.
 func TestRestoredBeforeSigned(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
@@ -259,16 +259,16 @@ func TestRestoredBeforeSigned(t *testing.T) {
 	register(t, l, o, 0, 3)
 	_, err := log.integrate(ctx)
 	check(t, err)
-	settled, err := log.settled(ctx, signer)
+	confirmed, err := log.confirmed(ctx, signer)
 	check(t, err)
 	restore(t, l, pool)
-	if err := log.sign(ctx, signer, settled); !errors.Is(err, ErrRestored) {
+	if err := log.sign(ctx, signer, confirmed); !errors.Is(err, ErrRestored) {
 		t.Errorf("while the log stands still: %v", err)
 	}
 	if _, _, err := Resume(ctx, pool, Resumption{Published: newest}); err != nil {
 		t.Fatal(err)
 	}
-	if err := log.sign(ctx, signer, settled); err == nil {
+	if err := log.sign(ctx, signer, confirmed); err == nil {
 		t.Error("a tree that the database does not have is signed")
 	}
 	log.turned(t)

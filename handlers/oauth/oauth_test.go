@@ -21,12 +21,12 @@ import (
 	"integrityledger/handlers/oauth"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(settled{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(patient{m}) }
 
-// settled gives connections that were closed the time that a busy machine needs to end their goroutines.
-type settled struct{ goleak.TestingM }
+// patient gives connections that were closed the time that a busy machine needs to end their goroutines.
+type patient struct{ goleak.TestingM }
 
-func (s settled) Run() int {
+func (s patient) Run() int {
 	code := s.TestingM.Run()
 	for deadline := time.Now().Add(time.Minute); goleak.Find() != nil && time.Now().Before(deadline); {
 	}

@@ -105,7 +105,7 @@ func Open(pool *pgxpool.Pool, change ...func(*eventstore.Config)) (*eventstore.L
 	}
 	config := eventstore.Config{
 		Pool: pool, Plans: plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
-		Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 	}
 	for _, c := range change {
 		c(&config)

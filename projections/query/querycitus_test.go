@@ -19,7 +19,7 @@ func TestStatementsAreAimed(t *testing.T) {
 		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamEvents,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
 		"certificates": findCertificates, "reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion, "certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate, "analysis": findAnalysis,
-		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "forget": forgetAnswers,
+		"claim": claimKey, "answer": findAnswer, "release": releaseKey, "forget": forgetAnswers,
 		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed, "webhooks": findWebhooks, "authorized_companies": findAuthorized, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
 		"access": authenticateKeys, "linked": authenticateLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,
 		"api_key_uses": writeKeyUses, "traffic": writeTraffic, "forget_traffic": forgetTraffic, "read_traffic": readTraffic, "acts": listOperatorActs, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,

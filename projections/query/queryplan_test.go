@@ -86,7 +86,7 @@ func TestCertificationReadsLookUpKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"list": listArtifacts, "count": countArtifacts, "artifact": findArtifact, "all_versions": findArtifactVersions, "one_version": findArtifactVersion,
 		"reviews": findReviews, "approvals": findApprovals, "certificates": findCertificates, "reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion, "certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate,
-		"analysis": findAnalysis, "key": findAnswer, "forget": forgetAnswers, "settle": releaseKey,
+		"analysis": findAnalysis, "key": findAnswer, "forget": forgetAnswers, "release": releaseKey,
 		"never": "SELECT version_id FROM artifact_versions WHERE shard = $1 AND artifact_id IS NOT NULL AND version = $2",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)

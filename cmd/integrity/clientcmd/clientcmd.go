@@ -77,7 +77,7 @@ func ConnectTo(a *cli.App, url string) (*client.Client, error) {
 	return client.New(client.Config{BaseURL: base, APIKey: key, Name: Name})
 }
 
-// serviceURL settles the address: the flag, the variable, or this machine.
+// serviceURL chooses the address: the flag, the variable, or this machine.
 func (a *app) serviceURL(flag string) (string, error) {
 	text, name := flag, "--url"
 	if text == "" {
@@ -108,11 +108,11 @@ func Refusal(err error) error {
 
 // written is Refusal of a write that may be given again, whether it happened or not.
 func written(err error) error {
-	return Unsettled(err, "give the same command again; what was done already is answered as a replay")
+	return Unconfirmed(err, "give the same command again; what was done already is answered as a replay")
 }
 
-// Unsettled is Refusal of a write, which may have happened although no answer came; then it says what to do.
-func Unsettled(err error, then string) error {
+// Unconfirmed is Refusal for a write. If no answer came, the write may have happened: the error then says what to do next.
+func Unconfirmed(err error, then string) error {
 	if client.Unknown(err) {
 		err = fmt.Errorf("%w\n  whether it was done is not known: %s", err, then)
 	}

@@ -41,7 +41,7 @@ func (a *app) webhookCreateCommand() *cobra.Command {
 		}
 		made, err := service.CreateWebhook(c.Context(), w)
 		if err != nil {
-			return Unsettled(err, "integrity webhook list shows whether it is there; its secret is lost then, so delete it before you make another")
+			return Unconfirmed(err, "integrity webhook list shows whether it is there; its secret is lost then, so delete it before you make another")
 		}
 		// The secret is shown whatever comes of the companies: nothing shows it again.
 		var granted error
@@ -155,7 +155,7 @@ func (a *app) deliveryCommand(name, again string, queue func(*client.Client, con
 		}
 		d, err := queue(service, c.Context(), args[0])
 		if err != nil {
-			return Unsettled(err, again)
+			return Unconfirmed(err, again)
 		}
 		return a.Print(flags.JSON, d, deliveryText(d)+"integrity webhook deliveries "+d.WebhookID+" shows what became of it\n")
 	}
@@ -227,7 +227,7 @@ func (a *app) webhookReplayCommand() *cobra.Command {
 				if done.Count > 0 && *confirm {
 					err = fmt.Errorf("%w\n  %d deliveries were queued before", err, done.Count)
 				}
-				return Unsettled(err, "give the same command again; nothing is queued twice")
+				return Unconfirmed(err, "give the same command again; nothing is queued twice")
 			}
 			done.Count, done.NextSequence = done.Count+page.Count, page.NextSequence
 		}

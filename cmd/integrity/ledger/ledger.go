@@ -148,7 +148,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 		operator := projections.Operator{Person: a.Person(), Host: hostName(), Command: c.CommandPath()}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
 			Pool: commit, Plans: plans, Clock: Clock(a, cfg), Log: log,
-			Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply,
+			Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply,
 			Enqueue: func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
 				projections.Enqueue(b, shard, events, state, queued)
 				operator.Record(b, shard, events)

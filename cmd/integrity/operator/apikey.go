@@ -141,7 +141,7 @@ func (a *app) apikeyCreateCommand() *cobra.Command {
 			MaxVersionStep: create.MaxVersionStep, Companies: create.Companies,
 		})
 		if err != nil {
-			return clientcmd.Unsettled(err, lostText)
+			return clientcmd.Unconfirmed(err, lostText)
 		}
 		return show(a.viewAPIKey(made.APIKey), made.Key)
 	}
@@ -282,7 +282,7 @@ func (a *app) apikeyRotateCommand() *cobra.Command {
 			OverlapSeconds: new(int64(rotate.Overlap / time.Second)), CopyGrants: rotate.CopyGrants, ExpiresAt: v.end(rotate.Lifetime),
 		})
 		if err != nil {
-			return clientcmd.Unsettled(err, lostText)
+			return clientcmd.Unconfirmed(err, lostText)
 		}
 		return show(a.viewAPIKey(made.APIKey), a.viewAPIKey(made.FormerKey), made.Key)
 	}
@@ -301,7 +301,7 @@ func (a *app) apikeyRevokeCommand() *cobra.Command {
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		k, err := service.RevokeAPIKey(ctx, v.args[0])
 		if err != nil {
-			return clientcmd.Unsettled(err, "give the same command again")
+			return clientcmd.Unconfirmed(err, "give the same command again")
 		}
 		return v.show(a.viewAPIKey(k))
 	}

@@ -156,7 +156,7 @@ func (a *app) memberInviteCommand() *cobra.Command {
 	v.ask = func(ctx context.Context, service *client.Client) error {
 		invited, err := service.InviteMember(ctx, *email, *role)
 		if err != nil {
-			return clientcmd.Unsettled(err, "the same command makes another link; the former one works no more")
+			return clientcmd.Unconfirmed(err, "the same command makes another link; the former one works no more")
 		}
 		return v.show(InvitationView{InvitedMember: invited})
 	}
@@ -191,7 +191,7 @@ func (a *app) memberChangeCommand(name string, status domain.MemberStatus) *cobr
 			changed, err = service.UpdateMember(ctx, id, wire.MemberChange{Role: *role, Status: status})
 		}
 		if err != nil {
-			return clientcmd.Unsettled(err, "give the same command again")
+			return clientcmd.Unconfirmed(err, "give the same command again")
 		}
 		return v.show(viewFullMember(changed))
 	}

@@ -190,7 +190,7 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 	}
 	ledger, err := eventstore.Open(eventstore.Config{
 		Pool: pool, Nodes: holders.Nodes(cluster.CommitConns(l.installation.Shards), (*cluster.Primary).CommitPool), Plans: l.plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
-		Count: projections.Count, Settle: projections.Settle, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue, GroupWeight: weight,
+		Count: projections.Count, Refund: projections.Refund, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue, GroupWeight: weight,
 		QueueCapacity: eventstore.Places(l.installation.Shards),
 	})
 	if err != nil {

@@ -237,7 +237,7 @@ func (w *Worker) send(ctx context.Context, items []Item) error {
 			delete(w.lookedUp, items[k].ID)
 		}
 	}
-	return w.settle(ctx, &w.sending, items, errs, Registered)
+	return w.saveOutcomes(ctx, &w.sending, items, errs, Registered)
 }
 
 // malformed are answers to a batch as a whole, of which one declaration may be the cause.
@@ -285,7 +285,7 @@ func (w *Worker) lookUp(ctx context.Context, items []Item) ([]Item, error) {
 			w.lookedUp[i.ID] = struct{}{}
 			ready = append(ready, i)
 		}
-		if err := w.settle(ctx, &w.sending, failed, causes, Sent); err != nil || w.sending.until.After(w.config.Now()) {
+		if err := w.saveOutcomes(ctx, &w.sending, failed, causes, Sent); err != nil || w.sending.until.After(w.config.Now()) {
 			return nil, err
 		}
 	}
@@ -320,7 +320,7 @@ func (w *Worker) export(ctx context.Context, items []Item) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return w.settle(ctx, &w.exporting, items, errs, Done)
+	return w.saveOutcomes(ctx, &w.exporting, items, errs, Done)
 }
 
 // stops is true of what needs correction.
@@ -328,9 +328,9 @@ func stops(err error) bool {
 	return client.Refused(err) || errors.As(err, new(answerError))
 }
 
-// settle stores what became of items, each of which has an error or has come to the state to. What needs correction
+// saveOutcomes stores what became of items, each of which has an error or has come to the state to. What needs correction
 // stops. The others wait, and with them the lane where nothing was decided, or a limit of the organization is reached.
-func (w *Worker) settle(ctx context.Context, l *lane, items []Item, errs []error, to State) error {
+func (w *Worker) saveOutcomes(ctx context.Context, l *lane, items []Item, errs []error, to State) error {
 	if len(items) == 0 {
 		return nil
 	}
