@@ -1,8 +1,11 @@
 package handlers_test
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -109,6 +113,78 @@ process.stdout.write(JSON.stringify(await run(verifier, JSON.parse(readFileSync(
 	check(t, os.WriteFile(filepath.Join(directory, "main.js"), []byte(main), 0o600))
 	check(t, json.Unmarshal(runModule(t, directory, "main.js", vectors), &got))
 	return got
+}
+
+// The verifiers agree on a token that holds a certificate that its signer does not need, whichever byte of that one is
+// changed.
+func TestVerifiersAgreeOnNeedlessCertificates(t *testing.T) {
+	t.Parallel()
+	needsNPM(t, "the verifier in Node.js")
+	needless, err := os.ReadFile("../domain/evidence/testdata/unrelated-brainpoolP256r1.der")
+	check(t, err)
+	text, _ := vectorFile(t)
+	var file struct {
+		TrustedKeys map[string]string `json:"trustedKeys"`
+		Vectors     []map[string]any  `json:"vectors"`
+	}
+	check(t, json.Unmarshal(text, &file))
+	i := slices.IndexFunc(file.Vectors, func(v map[string]any) bool {
+		return v["name"] == "token form: an unrelated certificate with a key of brainpoolP256r1"
+	})
+	good := file.Vectors[i]
+	receipt := good["receipt"].(string)
+	var parts evidence.Envelope
+	check(t, json.Unmarshal([]byte(receipt), &parts))
+	token := parts.Timestamps[0].Tokens[0].Token
+	der, err := base64.StdEncoding.DecodeString(token)
+	check(t, err)
+	begin := bytes.Index(der, needless)
+	trusted, err := evidence.ParseTrustedKeys([]byte(file.TrustedKeys[good["trustedKeys"].(string)]))
+	check(t, err)
+	now, err := time.Parse(time.RFC3339, good["now"].(string))
+	check(t, err)
+
+	masks := []byte{0x01, 0x20, 0x80, 0xff}
+	if testing.Short() {
+		masks = masks[:1]
+	}
+	file.Vectors = nil
+	want, count := []evidence.Finding{}, map[evidence.Finding]int{}
+	for at := begin; at < begin+len(needless); at++ {
+		for _, mask := range masks {
+			changed := bytes.Clone(der)
+			changed[at] ^= mask
+			v := maps.Clone(good)
+			v["receipt"] = strings.Replace(receipt, token, base64.StdEncoding.EncodeToString(changed), 1)
+			v["name"] = fmt.Sprintf("byte %d xor %#x", at-begin, mask)
+			file.Vectors = append(file.Vectors, v)
+			found := evidence.Verify([]byte(v["receipt"].(string)), trusted, evidence.Options{Now: now}).Time
+			want = append(want, found)
+			count[found]++
+		}
+	}
+	if count[evidence.Valid] < 100 || count[evidence.Invalid] < 30 {
+		t.Errorf("findings: %v", count)
+	}
+	text, err = json.Marshal(file)
+	check(t, err)
+	inPython := python(t, nil, "-c", `
+import datetime, json, sys, verify_integrity
+file = json.load(sys.stdin)
+judge = lambda v: verify_integrity.verify_receipt(v["receipt"].encode(), file["trustedKeys"][v["trustedKeys"]].encode(), now=datetime.datetime.fromisoformat(v["now"]))
+print(json.dumps([judge(v).time for v in file["vectors"]]))`)
+	inPython.Stdin, inPython.Stderr = bytes.NewReader(text), os.Stderr
+	out, err := inPython.Output()
+	check(t, err)
+	var got []evidence.Finding
+	check(t, json.Unmarshal(out, &got))
+	for i, v := range inNode(t, text) {
+		var found struct{ Time evidence.Finding }
+		check(t, json.Unmarshal(v.Findings, &found))
+		if found.Time != want[i] || got[i] != want[i] {
+			t.Errorf("%s: %s in Go, %s in JavaScript, %s in Python", v.Name, want[i], found.Time, got[i])
+		}
+	}
 }
 
 // The verifier does what the published vectors leave open.

@@ -116,9 +116,10 @@ func (t *TrustedKeys) checkAuthorities() error {
 
 // CheckToken checks a TimeStampToken of RFC 3161 in DER, of at most 8 KiB, over a SHA-256 imprint: its form, its
 // signature, the key usage of its signer, and that the signer's certificate was valid at the token's time and leads to one
-// that is pinned, through others of the token. The rest of its certificates are read and count for nothing: authorities
-// add some twice, and some of other chains, and no signature covers the set. It looks at no clock: the caller compares the
-// token's time, and its nonce where it has asked for one.
+// that is pinned, through others of the token. Of the rest of its certificates only the outline is read, and they count for
+// nothing: authorities add some twice, and some of other chains, and no signature covers the set. But no other certificate
+// may have the issuer and the serial number of the signer's. CheckToken looks at no clock: the caller compares the token's
+// time, and its nonce if it asked for one.
 //
 // The error wraps ErrUntrustedToken where the token is well made and its signer is not trusted.
 func (a Authority) CheckToken(der []byte, imprint [32]byte) (Token, error) {
@@ -164,8 +165,9 @@ func (a Authority) checkChain(t signedToken) error {
 	for _, c := range a.anchors {
 		opts.Roots.AddCert(c)
 	}
-	for _, c := range t.certificates {
-		if strongKey(c) { // others are keys of a stranger's choice, of whatever size
+	for _, der := range t.certificates {
+		// No signature covers the set, so that it may hold anything, and keys of any size.
+		if c, err := parseCertificate(der); err == nil && strongKey(c) {
 			opts.Intermediates.AddCert(c)
 		}
 	}

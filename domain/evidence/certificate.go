@@ -72,6 +72,35 @@ func isOID(content []byte) bool {
 	return len(content) > 0 && first
 }
 
+// outline holds the elements of a certificate (RFC 5280, section 4.1).
+type outline struct {
+	version, serial, issuer, validity, subject, key, extensions field
+	extended                                                    bool // it has extensions
+}
+
+// readOutline reads the elements of a certificate, and requires that there are no others. It checks their tags, not their
+// contents, which matter only for certificates between the signer and a pinned one.
+func readOutline(text []byte, err *error) (o outline) {
+	f := field{text, err}
+	whole := f.read("a certificate", der.SEQUENCE)
+	tbs := whole.read("what a certificate signs", der.SEQUENCE)
+	whole.read("a certificate's signature algorithm", der.SEQUENCE)
+	whole.read("a certificate's signature", der.BIT_STRING)
+	whole.done("a certificate")
+	o.version, _ = tbs.optional("a certificate's version", context0.Constructed())
+	o.serial = tbs.read("a certificate's serial number", der.INTEGER)
+	tbs.read("a certificate's signature algorithm", der.SEQUENCE)
+	o.issuer = tbs.read("a certificate's issuer", der.SEQUENCE)
+	o.validity = tbs.read("a certificate's validity", der.SEQUENCE)
+	o.subject = tbs.read("a certificate's subject", der.SEQUENCE)
+	o.key = tbs.read("a certificate's key", der.SEQUENCE)
+	tbs.optional("a unique identifier", context1)
+	tbs.optional("a unique identifier", der.Tag(2).ContextSpecific())
+	o.extensions, o.extended = tbs.optional("the extensions", der.Tag(3).Constructed().ContextSpecific())
+	tbs.done("what a certificate signs")
+	return o
+}
+
 // parseCertificate reads an X.509 certificate in DER. Beyond the parser, which passes over what follows the last
 // element that it knows, it requires the elements of RFC 5280 and no others, and DER within the extensions that count.
 func parseCertificate(text []byte) (*x509.Certificate, error) {
@@ -79,97 +108,53 @@ func parseCertificate(text []byte) (*x509.Certificate, error) {
 		return nil, err
 	}
 	c, err := x509.ParseCertificate(text)
-	if err != nil && onForeignCurve(text) {
-		return nil, errForeignCurve
-	}
 	if err != nil {
 		return nil, err
 	}
-	f := field{text, &err}
-	whole := f.read("a certificate", der.SEQUENCE)
-	tbs := whole.read("what a certificate signs", der.SEQUENCE)
-	whole.read("a certificate's signature algorithm", der.SEQUENCE)
-	whole.read("a certificate's signature", der.BIT_STRING)
-	whole.done("a certificate")
-	if version, there := tbs.optional("a certificate's version", context0.Constructed()); there {
-		version.read("a certificate's version", der.INTEGER)
-		version.done("a certificate's version")
+	o := readOutline(text, &err)
+	if !o.version.Empty() {
+		o.version.read("a certificate's version", der.INTEGER)
+		o.version.done("a certificate's version")
 	}
-	tbs.read("a certificate's serial number", der.INTEGER)
-	tbs.read("a certificate's signature algorithm", der.SEQUENCE)
-	tbs.name("a certificate's issuer")
-	validity := tbs.read("a certificate's validity", der.SEQUENCE)
+	o.issuer.name("a certificate's issuer")
 	for range 2 {
-		if _, there := validity.optional("a certificate's validity", der.UTCTime); !there {
-			validity.read("a certificate's validity", der.GeneralizedTime)
+		if _, there := o.validity.optional("a certificate's validity", der.UTCTime); !there {
+			o.validity.read("a certificate's validity", der.GeneralizedTime)
 		}
 	}
-	validity.done("a certificate's validity")
-	tbs.name("a certificate's subject")
-	key := tbs.read("a certificate's key", der.SEQUENCE)
-	kind := key.read("a certificate's key", der.SEQUENCE)
+	o.validity.done("a certificate's validity")
+	o.subject.name("a certificate's subject")
+	kind := o.key.read("a certificate's key", der.SEQUENCE)
 	kind.oid("a certificate's key")
 	if !kind.Empty() {
 		kind.one("the parameters of a certificate's key")
 	}
-	key.read("a certificate's key", der.BIT_STRING)
-	key.done("a certificate's key")
-	tbs.optional("a unique identifier", context1)
-	tbs.optional("a unique identifier", der.Tag(2).ContextSpecific())
-	if wrapped, there := tbs.optional("the extensions", der.Tag(3).Constructed().ContextSpecific()); there {
+	o.key.read("a certificate's key", der.BIT_STRING)
+	o.key.done("a certificate's key")
+	if o.extended {
 		if c.Version != 3 {
-			f.fail("a certificate with extensions must be of version 3")
+			o.extensions.fail("a certificate with extensions must be of version 3")
 		}
-		extensions := wrapped.read("the extensions", der.SEQUENCE)
-		wrapped.done("the extensions")
+		extensions := o.extensions.read("the extensions", der.SEQUENCE)
+		o.extensions.done("the extensions")
 		readExtensions(&extensions, func(id asn1.ObjectIdentifier, _ bool, value []byte) {
 			switch {
 			case id.Equal(oidBasicConstraints), id.Equal(oidKeyUsage), id.Equal(oidExtKeyUsage):
-				one := field{value, f.err}
+				one := field{value, &err}
 				one.one("an extension of a certificate")
 			}
 		})
 	}
-	tbs.done("what a certificate signs")
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// errForeignCurve says that crypto/x509 does not read a certificate, because its key is on a curve that it does not know.
-// Such a key signs nothing here, so that a token may hold the certificate beside those that its signer needs.
-var errForeignCurve = errors.New("its key is on a curve other than P-224, P-256, P-384 and P-521")
-
-// onForeignCurve reports whether a certificate's key is on a curve without a name, or of a name that crypto/x509 does not
-// know.
-func onForeignCurve(text []byte) bool {
-	var err error
-	whole := field{text, &err}
-	certificate := whole.read("a certificate", der.SEQUENCE)
-	tbs := certificate.read("what a certificate signs", der.SEQUENCE)
-	tbs.optional("a certificate's version", context0.Constructed())
-	tbs.read("a certificate's serial number", der.INTEGER)
-	for range 4 { // the signature's algorithm, the issuer, the validity and the subject
-		tbs.read("a certificate", der.SEQUENCE)
-	}
-	key := tbs.read("a certificate's key", der.SEQUENCE)
-	kind := key.read("a certificate's key", der.SEQUENCE)
-	if oid := kind.oid("a certificate's key"); err != nil || !oid.Equal(oidECPublicKey) {
-		return false
-	}
-	if !kind.PeekASN1Tag(der.OBJECT_IDENTIFIER) {
-		return kind.PeekASN1Tag(der.SEQUENCE)
-	}
-	curve := kind.oid("a certificate's curve").String()
-	return err == nil && !slices.Contains([]string{"1.3.132.0.33", "1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35"}, curve)
-}
-
-// name reads a Name: sets of a type and a value each.
+// name reads the content of a Name: sets of a type and a value each.
 func (f *field) name(what string) {
-	names := f.read(what, der.SEQUENCE)
-	for *f.err == nil && !names.Empty() {
-		set := names.read(what, der.SET)
+	for *f.err == nil && !f.Empty() {
+		set := f.read(what, der.SET)
 		for *f.err == nil && !set.Empty() {
 			pair := set.read(what, der.SEQUENCE)
 			pair.oid(what)

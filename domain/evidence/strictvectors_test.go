@@ -130,11 +130,10 @@ func (s stampBook) strict() {
 	rekeyed(Invalid, "a key with more after its bits", ec, tlv(tagSequence, spki[headOf(spki):], null))
 
 	mid := ca("Alpha Strict", nil)
-	version := tlv(tagContext0, []byte{tagInteger, 1, 2})
-	for name, changed := range map[string][]byte{"version 1": {}, "version 2": tlv(tagContext0, []byte{tagInteger, 1, 1}), "version 35": tlv(tagContext0, []byte{tagInteger, 1, 34})} {
+	for name, changed := range map[string][]byte{"version 1": {}, "version 2": version(1), "version 35": version(34)} {
 		below := leaf(mid)
-		below.chain = [][]byte{below.chain[0], s.reissued(mid, s.root, version, changed).chain[0]}
-		add(Invalid, "an issuer of "+name+" with extensions", by(below))
+		below.chain = [][]byte{below.chain[0], s.reissued(mid, s.root, version(2), changed).chain[0]}
+		add(Untrusted, "an issuer of "+name+" with extensions", by(below))
 	}
 	validity := tlv(tagSequence, tlv(0x17, []byte("260101000000Z")), tlv(0x17, []byte("270101000000Z")))
 	add(Invalid, "its certificate with three times", by(s.reissued(a, s.root, validity, tlv(tagSequence, validity[2:], tlv(0x17, []byte("270101000000Z"))))))
@@ -163,15 +162,16 @@ func (s stampBook) strict() {
 	}
 	add(Valid, "a signing certificate with its issuer, and policies", s.alpha.with("signingCertificate", replaced(naming(tlv(tagSequence), nil, tlv(tagSequence)))))
 
-	file := s.trust[stampedKeys]
-	altered := s.root.certificate.Raw
-	at := bytes.Index(altered, version) + len(version) - 1
-	altered = slices.Concat(altered[:at], []byte{34}, altered[at+1:])
-	text := base64.StdEncoding.EncodeToString
-	s.trust["a root of version 35"] = strings.Replace(file, text(s.root.certificate.Raw), text(altered), 1)
-	s.add("strict: a pinned root of version 35", s.export(s.good()), func(v *vector) {
-		v.TrustedKeys, v.Expect = "a root of version 35", expectation{ExitCode: 2}
-	})
+	root, text := s.root.certificate.Raw, base64.StdEncoding.EncodeToString
+	for name, altered := range map[string][]byte{
+		"a root of version 35":      respelled(s.t, root, version(2), version(34)),
+		"a root on brainpoolP256r1": unrelatedCertificates(s.t)["with a key of brainpoolP256r1"],
+	} {
+		s.trust[name] = strings.Replace(s.trust[stampedKeys], text(root), text(altered), 1)
+		s.add("strict: pinned, "+name, s.export(s.good()), func(v *vector) {
+			v.TrustedKeys, v.Expect = name, expectation{ExitCode: 2}
+		})
+	}
 	key := s.logSigner.key.names()
 	s.trusts("log key revoked within the microsecond", s.pinned(s.t, func(t *TrustedKeys) {
 		t.revoked = append(slices.Clone(t.revoked), RevokedKey{key.KeyID, key.FingerprintSHA256, ReasonCompromised, "2026-11-19T09:31:00.0000005Z"})

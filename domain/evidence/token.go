@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"math/big"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +33,7 @@ func (t Token) Latest() time.Time { return t.GenTime.Add(t.Accuracy) }
 // signedToken is a token whose signature holds. Whose it is, is not judged.
 type signedToken struct {
 	Token
-	certificates []*x509.Certificate
+	certificates [][]byte          // DER, whose outlines are well formed
 	signer       *x509.Certificate // one of them
 }
 
@@ -43,7 +42,6 @@ var (
 	oidTSTInfo              = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4}
 	oidContentType          = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 3}
 	oidMessageDigest        = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 4}
-	oidECPublicKey          = asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}
 	oidSigningCertificate   = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 12}
 	oidSigningCertificateV2 = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 2, 47}
 )
@@ -221,14 +219,7 @@ func (t *signedToken) readCertificates(f field) {
 			f.fail("the certificates must be 1 to %d X.509 certificates", mostCertificates)
 			return
 		}
-		c, err := parseCertificate(slices.Clone(raw))
-		if errors.Is(err, errForeignCurve) {
-			continue
-		}
-		if err != nil {
-			f.fail("a certificate cannot be read: %w", err)
-		}
-		t.certificates = append(t.certificates, c)
+		t.certificates = append(t.certificates, raw)
 	}
 }
 
@@ -236,22 +227,26 @@ func (t *signedToken) readCertificates(f field) {
 func (t *signedToken) readSigner(f field, tstInfo []byte, listed crypto.Hash) {
 	f.version("the version of the signer", 1)
 	id := f.read("the signer's name", der.SEQUENCE)
-	var issuer cryptobyte.String
-	if !id.ReadASN1Element(&issuer, der.SEQUENCE) {
-		id.fail("the signer must be named by issuer and serial number")
-	}
-	serial := id.integer("the signer's serial number")
+	issuer, serial := id.read("the signer's issuer", der.SEQUENCE), id.read("the signer's serial number", der.INTEGER)
 	id.done("the signer's name")
-	for _, c := range t.certificates {
-		if bytes.Equal(c.RawIssuer, issuer) && c.SerialNumber.Cmp(serial) == 0 {
-			if t.signer != nil && !t.signer.Equal(c) {
+	var own []byte
+	for _, raw := range t.certificates {
+		c := readOutline(raw, f.err)
+		if bytes.Equal(c.issuer.String, issuer.String) && bytes.Equal(c.serial.String, serial.String) {
+			if own != nil && !bytes.Equal(own, raw) {
 				f.fail("two of its certificates have the name of the signer, and are not the same")
 			}
-			t.signer = c
+			own = raw
 		}
 	}
-	if t.signer == nil {
+	if own == nil {
 		f.fail("it lacks the signer's certificate")
+	}
+	if *f.err == nil {
+		var err error
+		if t.signer, err = parseCertificate(own); err != nil {
+			f.fail("the signer's certificate cannot be read: %w", err)
+		}
 	}
 	hash := f.hash("the signer's digest algorithm")
 	if hash != listed {

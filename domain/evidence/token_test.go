@@ -155,15 +155,15 @@ distinguished_name = name
 		}
 	}
 	f := newStampFixture(t)
-	f.alpha.genTime = goodTime
-	if err := os.WriteFile(filepath.Join(dir, "ours"), f.alpha.token(t, note), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "alpha.der"), f.root.certificate.Raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write("alpha.der", string(f.root.certificate.Raw))
 	openssl("x509", "-inform", "DER", "-in", "alpha.der", "-out", "alpha.pem")
-	openssl("ts", "-verify", "-data", "note", "-token_in", "-in", "ours", "-CAfile", "alpha.pem", "-attime", "1795080660")
+	others := unrelatedCertificates(t)
+	others["none"] = nil
+	for name, other := range others {
+		write("ours", string(f.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, other) }).token(t, note)))
+		t.Log(name)
+		openssl("ts", "-verify", "-data", "note", "-token_in", "-in", "ours", "-CAfile", "alpha.pem", "-attime", "1795080660")
+	}
 }
 
 // FuzzToken: no token panics, and none that says something else than the good one is accepted.

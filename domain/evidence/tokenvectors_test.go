@@ -3,16 +3,19 @@ package evidence
 import (
 	"bytes"
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/sha1"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -136,25 +139,27 @@ func (s stampBook) tokenForms() {
 	s.unrelated(add)
 }
 
-// unrelated are certificates of a token that its signer does not need. OpenSSL passes over them too.
-func (s stampBook) unrelated(add func(Finding, string, stampSpec, ...func(*vector))) {
+// unrelatedCertificates returns certificates that no signer needs, by name. OpenSSL passes over each of them.
+func unrelatedCertificates(t testing.TB) map[string][]byte {
+	t.Helper()
 	day := time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC)
 	_, ed25519Key, err := ed25519.GenerateKey(bytes.NewReader(make([]byte, 32)))
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	made := func(name string, key crypto.Signer, changes ...func(*x509.Certificate)) []byte {
-		return certify(s.t, name, key, nil, func(c *x509.Certificate) {
+		return certify(t, name, key, nil, func(c *x509.Certificate) {
 			for _, change := range changes {
 				change(c)
 			}
 		}).certificate.Raw
 	}
-	curve := curveKey(s.t, elliptic.P256(), 48)
+	curve := curveKey(t, elliptic.P256(), 48)
+	plain, point := made("Unrelated", curve), pointOf(t, curve)
 	others := map[string][]byte{
 		"of Ed25519":   made("Unrelated", ed25519Key),
-		"of 1024 bits": made("Unrelated", rsaKey(s.t, "timestamp-rsa-1024-key.pem")),
-		"of P-224":     made("Unrelated", curveKey(s.t, elliptic.P224(), 40)),
+		"of 1024 bits": made("Unrelated", rsaKey(t, "timestamp-rsa-1024-key.pem")),
+		"of P-224":     made("Unrelated", curveKey(t, elliptic.P224(), 40)),
 		"that expired": made("Unrelated", curve, func(c *x509.Certificate) { c.NotAfter = day }),
 		"that is not valid yet": made("Unrelated", curve, func(c *x509.Certificate) {
 			c.NotBefore = day.AddDate(0, 0, 1)
@@ -162,43 +167,107 @@ func (s stampBook) unrelated(add func(Finding, string, stampSpec, ...func(*vecto
 		"with an unknown critical extension": made("Unrelated", curve, func(c *x509.Certificate) {
 			c.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3}, Critical: true, Value: null}}
 		}),
-		"of the name of the pinned root": made("Alpha Root", curve),
+		"of the name of the pinned root":          made("Alpha Root", curve),
+		"with a key that is no point":             respelled(t, plain, point, tampered(point, len(point)-1)),
+		"with a point of an unknown form":         respelled(t, plain, point, tampered(point, 0)),
+		"with an underscore in a PrintableString": respelled(t, plain, []byte("Unrelated"), []byte("Unrel_ted")),
+		"with letters in a time":                  respelled(t, plain, []byte("260101000000Z"), []byte("2601010000xxZ")),
+		"of version 2 with extensions":            respelled(t, plain, version(2), version(1)),
+		"of version 35":                           respelled(t, plain, version(2), version(34)),
+		"with a negative serial number": respelled(t, made("Unrelated", curve, func(c *x509.Certificate) {
+			c.SerialNumber = big.NewInt(17)
+		}), []byte{tagInteger, 1, 17}, []byte{tagInteger, 1, 0xef}),
+		"with other basic constraints": respelled(t, plain, []byte{tagSequence, 3, tagBoolean, 1, 0xff}, []byte{tagSequence, 3, tagOctets, 1, 0xff}),
 	}
 	files, err := filepath.Glob("testdata/unrelated-*.der") // made by OpenSSL
 	if err != nil || len(files) == 0 {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for _, file := range files {
 		der, err := os.ReadFile(file)
 		if err != nil {
-			s.t.Fatal(err)
+			t.Fatal(err)
 		}
 		kind := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "unrelated-"), ".der")
 		others["with a key of "+kind] = der
 	}
+	others["with a key of brainpoolP256r1, and letters in a time"] = respelled(t, others["with a key of brainpoolP256r1"], []byte("261127064207Z"), []byte("2611270642xxZ"))
+	return others
+}
+
+// respelled replaces a part of a certificate, wherever it stands, by one of the same length. Its signature no longer holds.
+func respelled(t testing.TB, certificate, part, changed []byte) []byte {
+	t.Helper()
+	if len(part) != len(changed) || !bytes.Contains(certificate, part) {
+		t.Fatalf("%x cannot become %x", part, changed)
+	}
+	return bytes.ReplaceAll(certificate, part, changed)
+}
+
+// pointOf is the public key of an ECDSA key, as a certificate has it.
+func pointOf(t testing.TB, key crypto.Signer) []byte {
+	t.Helper()
+	point, err := key.Public().(*ecdsa.PublicKey).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return point
+}
+
+// version is the version of a certificate, which counts from 0.
+func version(number byte) []byte { return tlv(tagContext0, []byte{tagInteger, 1, number}) }
+
+// unrelated are tokens with certificates that their signer does not need.
+func (s stampBook) unrelated(add func(Finding, string, stampSpec, ...func(*vector))) {
+	curve := curveKey(s.t, elliptic.P256(), 48)
+	others := unrelatedCertificates(s.t)
 	for name, other := range others {
 		add(Valid, "an unrelated certificate "+name, s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, other) }))
 		add(Valid, "in front, an unrelated certificate "+name, s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(other, b) }))
 	}
-	below := stampSpec{
-		by: certify(s.t, "below", curveKey(s.t, elliptic.P256(), 41),
-			certify(s.t, "Alpha Intermediate", curveKey(s.t, elliptic.P384(), 42), s.root, nil), stamping(s.t)),
-		genTime: goodTime, hash: crypto.SHA256,
+	whole := others["of P-224"]
+	add(Invalid, "an unrelated certificate with more after its signature", s.alpha.with("chain", func(b []byte) []byte {
+		return slices.Concat(b, tlv(tagSequence, whole[headOf(whole):], null))
+	}))
+	middle := certify(s.t, "Alpha Intermediate", curveKey(s.t, elliptic.P384(), 42), s.root, nil)
+	under := func(chain ...[]byte) stampSpec {
+		by := certify(s.t, "below", curveKey(s.t, elliptic.P256(), 41), middle, stamping(s.t))
+		by.chain = append(by.chain[:1], chain...)
+		return stampSpec{by: by, genTime: goodTime, hash: crypto.SHA256}
 	}
-	add(Valid, "its intermediate twice", below.with("chain", func(b []byte) []byte { return slices.Concat(b, below.by.chain[1]) }))
-	add(Valid, "its intermediate first, and a stranger of the same name", below.with("chain", func(b []byte) []byte {
-		return slices.Concat(made("Alpha Intermediate", curve), below.by.chain[1], below.by.chain[0])
-	}))
-	add(Untrusted, "in the place of its intermediate, a stranger of the same name", below.with("chain", func([]byte) []byte {
-		return slices.Concat(below.by.chain[0], made("Alpha Intermediate", curve))
-	}))
+	intermediate, stranger := middle.certificate.Raw, certify(s.t, "Alpha Intermediate", curve, nil, nil).certificate.Raw
+	utc, letters := []byte("260101000000Z"), []byte("2601010000xxZ")
+	noPoint := func(key crypto.Signer) (point, changed []byte) {
+		point = pointOf(s.t, key)
+		return point, tampered(point, len(point)-1)
+	}
+	point, changed := noPoint(middle.key)
+	late, off := s.reissued(middle, s.root, utc, letters).chain[0], s.reissued(middle, s.root, point, changed).chain[0]
+	add(Valid, "its intermediate twice", under(intermediate, intermediate))
+	add(Valid, "its intermediate, and a stranger of the same name", under(stranger, intermediate))
+	add(Valid, "its intermediate, and another of its name and key with letters in a time", under(late, intermediate))
+	add(Valid, "its intermediate, and another of its name with a key that is no point", under(off, intermediate))
+	add(Untrusted, "in the place of its intermediate, a stranger of the same name", under(stranger))
+	add(Untrusted, "in the place of its intermediate, one with letters in a time", under(late))
+	add(Untrusted, "in the place of its intermediate, one with a key that is no point", under(off))
 	add(Valid, "eight certificates, doubles among them", s.alpha.with("chain", func(b []byte) []byte {
 		return slices.Concat(b, b, bytes.Repeat(s.root.certificate.Raw, 3), bytes.Repeat(others["of Ed25519"], 3))
 	}))
+	point, changed = noPoint(s.alpha.by.key)
+	add(Invalid, "its certificate with letters in a time", stampSpec{by: s.reissued(s.alpha.by, s.root, utc, letters), genTime: goodTime, hash: crypto.SHA256})
+	add(Invalid, "its certificate with a key that is no point", stampSpec{by: s.reissued(s.alpha.by, s.root, point, changed), genTime: goodTime, hash: crypto.SHA256})
 	twin := certify(s.t, s.alpha.by.certificate.Subject.CommonName, curve, s.root, stamping(s.t, func(c *x509.Certificate) {
 		c.SerialNumber = s.alpha.by.certificate.SerialNumber
-	})).certificate
-	add(Invalid, "another certificate of the signer's name", s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, twin.Raw) }))
+	}))
+	brainpool := algorithmDER(asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1}, oidDER(asn1.ObjectIdentifier{1, 3, 36, 3, 3, 2, 8, 1, 1, 7}))
+	for name, der := range map[string][]byte{
+		"":                         twin.certificate.Raw,
+		", on another curve":       s.reissued(twin, s.root, twin.certificate.RawSubjectPublicKeyInfo, tlv(tagSequence, brainpool, tlv(3, []byte{0}, pointOf(s.t, curve)))).chain[0],
+		", with letters in a time": respelled(s.t, s.alpha.by.certificate.Raw, utc, letters),
+	} {
+		add(Invalid, "another certificate of the signer's name"+name, s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(b, der) }))
+		add(Invalid, "in front, another certificate of the signer's name"+name, s.alpha.with("chain", func(b []byte) []byte { return slices.Concat(der, b) }))
+	}
 }
 
 // headOf is how many bytes stand before the content of an element.

@@ -897,7 +897,7 @@ _SIGNING_CERTIFICATE_V2: Final = "1.2.840.113549.1.9.16.2.47"
 _RSA_ENCRYPTION: Final = "1.2.840.113549.1.1.1"
 _RSA_KEY: Final = bytes.fromhex("300d06092a864886f70d0101010500")  # AlgorithmIdentifier of rsaEncryption
 _EC_KEY: Final = "1.2.840.10045.2.1"
-_NAMED_CURVES: Final = ("1.3.132.0.33", "1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35")  # P-224, P-256, P-384, P-521
+_NAMED_CURVES: Final = ("secp224r1", "secp256r1", "secp384r1", "secp521r1")
 _EXTENSION: Final = rb"\x06\x01?\x04"
 _BASIC_CONSTRAINTS: Final = "2.5.29.19"
 _KEY_USAGE: Final = "2.5.29.15"
@@ -964,7 +964,7 @@ class _Token:
     at: datetime
     accuracy: timedelta
     signer: _Certificate
-    certificates: tuple[_Certificate, ...]
+    certificates: tuple[bytes, ...]  # DER, whose outlines are well formed
 
     @property
     def latest(self) -> datetime:
@@ -1058,19 +1058,26 @@ def _digest_name(value: Any, what: str) -> str:
     return name
 
 
+def _outline(der: bytes) -> list[bytes]:
+    """The elements of what a certificate signs (RFC 5280, section 4.1), the first empty if it names no version. Their tags are checked, their contents are not."""
+    signed = _fields(_inside(der), rb"\x30\x30\x03", "a certificate")[0]
+    elements = _fields(_inside(signed), rb"\xa0?\x02\x30\x30\x30\x30\x30\x81?\x82?\xa3?", "what a certificate signs")
+    return elements if elements[0][0] == 0xA0 else [b"", *elements]
+
+
 def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
     """Reads what a chain is judged by. The certificate is DER throughout, the extensions that count as well."""
     _one_der(der, "a certificate")
 
     def build(whole: Any) -> _Certificate:
-        read = load_der_x509_certificate(der)  # all of it, which asn1crypto does not
-        _fields(whole.contents, rb"\x30\x30\x03", "a certificate")
         tbs = whole["tbs_certificate"]
         if whole["signature_algorithm"].dump() != tbs["signature"].dump():
             raise _Refused("a certificate names two algorithms of its signature")
         found: dict[str, tuple[bool, Any]] = {}
         extensions = tbs["extensions"]
-        if _check_tbs(tbs) in (_EC_KEY, _RSA_ENCRYPTION) and not _on_foreign_curve(tbs):  # another signs nothing here
+        kind = _check_tbs(tbs, _outline(der))
+        read = load_der_x509_certificate(der)  # all of it, which asn1crypto does not
+        if kind in (_EC_KEY, _RSA_ENCRYPTION):  # another signs nothing here
             with contextlib.suppress(UnsupportedAlgorithm):
                 read.public_key()
         for extension in extensions if isinstance(extensions, asn1.x509.Extensions) else ():
@@ -1107,19 +1114,9 @@ def _read_certificate_der(der: bytes, asn1: _Asn1) -> _Certificate:
     return certificate
 
 
-def _on_foreign_curve(tbs: Any) -> bool:
-    """Whether a key is on a curve without a name, or on one that signs nothing here."""
-    algorithm = tbs["subject_public_key_info"]["algorithm"]
-    if algorithm["algorithm"].dotted != _EC_KEY:
-        return False
-    curve = algorithm["parameters"]
-    return curve.name != "named" or curve.chosen.dotted not in _NAMED_CURVES
-
-
-def _check_tbs(tbs: Any) -> str:
-    """Requires of what a certificate signs what the packages pass over: its elements, its version, and one spelling of its key, whose kind is returned."""
-    elements = _fields(tbs.contents, rb"\xa0?\x02\x30\x30\x30\x30\x30\x81?\x82?\xa3?", "what a certificate signs")
-    version, named, extended = tbs["version"].native, elements[0][0] == 0xA0, elements[-1][0] == 0xA3
+def _check_tbs(tbs: Any, elements: Sequence[bytes]) -> str:
+    """Requires of what a certificate signs what the packages pass over: its version, its times, and one spelling of its key, whose kind is returned."""
+    version, named, extended = tbs["version"].native, elements[0] != b"", elements[-1][0] == 0xA3
     if version not in ("v1", "v2", "v3") or named == (version == "v1") or extended and version != "v3":
         raise _Refused("a certificate must be of version 3 where it has extensions, and not name version 1")
     if tbs["serial_number"].native < 0:
@@ -1128,10 +1125,11 @@ def _check_tbs(tbs: Any) -> str:
         raise _Refused("a certificate's validity must be of whole seconds in UTC")
     algorithm, bits = _fields(tbs["subject_public_key_info"].contents, rb"\x30\x03", "a certificate's key")
     _fields(_inside(algorithm), rb"\x06.?", "a certificate's key")
-    kind = tbs["subject_public_key_info"]["algorithm"]["algorithm"].dotted
-    # Other forms of a point, and RSA without the NULL of RFC 3279, section 2.3.1, are read by some libraries.
-    if kind == _EC_KEY and _inside(bits)[1:2] != b"\x04":
-        raise _Refused("the point of a certificate's key must be written out")
+    named_key = tbs["subject_public_key_info"]["algorithm"]
+    kind = named_key["algorithm"].dotted
+    # Other curves and forms of a point, and RSA without the NULL of RFC 3279, section 2.3.1, are read by some libraries.
+    if kind == _EC_KEY and (named_key["parameters"].native not in _NAMED_CURVES or _inside(bits)[1:2] != b"\x04"):
+        raise _Refused("the point of a certificate's key must be written out, and be on P-224, P-256, P-384 or P-521")
     if kind == _RSA_ENCRYPTION:
         _fields(_inside(algorithm), rb"\x06\x05", "a certificate's key")
     return str(kind)
@@ -1177,8 +1175,7 @@ def _read_token(der: bytes, asn1: _Asn1) -> _Token:
             raise _Refused("what the token signs is no TSTInfo")
         if len(data["digest_algorithms"]) != 1 or len(data["signer_infos"]) != 1:
             raise _Refused("the token must have one digest algorithm and one signer")
-        encoded = _fields(data["certificates"].contents, rb"\x30{1,%d}" % _MAX_CERTIFICATES, "the set of X.509 certificates, at most 8,")
-        certificates = tuple(_read_certificate_der(certificate, asn1) for certificate in encoded)
+        certificates = tuple(_fields(data["certificates"].contents, rb"\x30{1,%d}" % _MAX_CERTIFICATES, "the set of X.509 certificates, at most 8,"))
         tst_info = content["content"].contents
         signer = _check_signer(data["signer_infos"][0], data["digest_algorithms"][0], tst_info, certificates, asn1)
         _one_der(tst_info, "the TSTInfo")
@@ -1193,16 +1190,16 @@ def _version(value: Any) -> int:
     return int.from_bytes(value.contents, "big", signed=True)
 
 
-def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequence[_Certificate], asn1: _Asn1) -> _Certificate:
+def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequence[bytes], asn1: _Asn1) -> _Certificate:
     """Checks the signature over the attributes, and by them over the TSTInfo; returns the signer's certificate."""
     _fields(info.contents, rb"\x02\x30\x30\xa0\x30\x04", "the signer, which has signed attributes and no unsigned ones,")
     if _version(info["version"]) != 1 or info["sid"].name != "issuer_and_serial_number":
         raise _Refused("the signer must be of version 1, and be named by issuer and serial number")
-    _fields(info["sid"].chosen.contents, rb"\x30\x02", "the signer's name")
-    issuer, serial = info["sid"].chosen["issuer"].dump(), info["sid"].chosen["serial_number"].native
-    named = [certificate for certificate in certificates if certificate.issuer == issuer and certificate.serial == serial]
-    if len({certificate.der for certificate in named}) != 1:
+    issuer, serial = _fields(info["sid"].chosen.contents, rb"\x30\x02", "the signer's name")
+    named = {certificate for certificate in certificates if _outline(certificate)[1:4:2] == [serial, issuer]}
+    if len(named) != 1:
         raise _Refused("the signer must name exactly one of the token's certificates")
+    signer = _read_certificate_der(named.pop(), asn1)
     digest = _digest_name(info["digest_algorithm"], "the signer's digest")
     if digest != _digest_name(listed, "the listed digest"):
         raise _Refused("the signer's digest is not the listed one")
@@ -1221,7 +1218,7 @@ def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequenc
         raise _Refused("the signed attributes must name the content type TSTInfo")
     if attributes.get(_MESSAGE_DIGEST) != asn1.core.OctetString(hashlib.new(digest, tst_info).digest()).dump():
         raise _Refused("the signed digest is not that of the TSTInfo")
-    _check_binding(attributes, named[0], asn1)
+    _check_binding(attributes, signer, asn1)
 
     algorithm = _algorithm(info["signature_algorithm"], "the signature's algorithm")
     kind, hashed = ("RSA", digest) if algorithm == _RSA_ENCRYPTION else _SIGNATURES.get(algorithm, ("", ""))
@@ -1229,8 +1226,8 @@ def _check_signer(info: Any, listed: Any, tst_info: bytes, certificates: Sequenc
         raise _Refused("the signature must be RSA (PKCS #1 version 1.5) or ECDSA, with the signer's digest")
     # What is signed is the set itself, not its implicit tag (RFC 5652, section 5.4).
     signed = b"\x31" + info["signed_attrs"].dump()[1:]
-    _check_signature_by(named[0].key, kind, digest, info["signature"].contents, signed)
-    return named[0]
+    _check_signature_by(signer.key, kind, digest, info["signature"].contents, signed)
+    return signer
 
 
 def _check_binding(attributes: Mapping[str, bytes], signer: _Certificate, asn1: _Asn1) -> None:
@@ -1319,8 +1316,10 @@ def _check_chains(token: _Token, authority: _Authority, asn1: _Asn1) -> None:
         raise _Untrusted("the signer's certificate had expired, or was not valid yet")
     if not signer.understood:
         raise _Untrusted("the signer's certificate has a critical extension that is not known here (RFC 5280, section 4.2)")
-    known = {certificate.der: certificate for certificate in token.certificates}
-    known.update((der, _read_certificate_der(der, asn1)) for der in authority.certificates)
+    known: dict[bytes, _Certificate] = {}
+    for der in (*token.certificates, *authority.certificates):
+        with contextlib.suppress(_Refused):  # one that cannot be read strictly has issued nothing
+            known[der] = _read_certificate_der(der, asn1)
     checked: dict[tuple[bytes, bytes], bool] = {}
 
     def issued(issuer: _Certificate, subject: _Certificate) -> bool:

@@ -103,6 +103,7 @@ const signatures = {
   "2a8648ce3d040302": ["ECDSA", "SHA-256"], "2a8648ce3d040303": ["ECDSA", "SHA-384"], "2a8648ce3d040304": ["ECDSA", "SHA-512"],
 };
 const curves = { "2a8648ce3d030107": ["P-256", 32], "2b81040022": ["P-384", 48], "2b81040023": ["P-521", 66] };
+const namedCurves = ["2b81040021", ...Object.keys(curves)]; // P-224 too, which signs nothing here
 const [ecKey, signedData, tstInfo] = ["2a8648ce3d0201", "2a864886f70d010702", "2a864886f70d0109100104"];
 const attributes = {
   "2a864886f70d010903": "contentType", "2a864886f70d010904": "messageDigest",
@@ -165,42 +166,47 @@ function readName(value) {
   return value.whole;
 }
 
-// checkKey refuses spellings of a public key that some libraries read: points that are not written out, and RSA without
-// the NULL of RFC 3279, section 2.3.1.
+// checkKey refuses public keys that some libraries read: on other curves, points that are not written out, and RSA
+// without the NULL of RFC 3279, section 2.3.1.
 function checkKey(parts) {
   const named = new Parts(parts.next(sequence));
   const kind = oid(named.next(objectId));
   const bits = parts.only(bitString).bytes;
-  must(kind !== ecKey || bits[1] === 4, "token-form");
   must(named.rest.length <= 1 && (kind !== rsa || named.only(nil)), "token-form");
+  must(kind !== ecKey || (namedCurves.includes(oid(named.only(objectId))) && bits[1] === 4), "token-form");
 }
 
-function readCertificateValue(value) {
+// readOutline returns the elements of a certificate (RFC 5280, section 4.1). It checks their tags, not their contents.
+function readOutline(value) {
   const outer = new Parts(value);
   const signed = outer.next(sequence);
   const signatureAlgorithm = outer.next(sequence);
   const signature = outer.only(bitString).bytes;
   const parts = new Parts(signed);
   const wrappedVersion = parts.maybe(context(0));
-  const version = wrappedVersion && natural(new Parts(wrappedVersion, context(0)).only(integer));
   const serial = parts.next(integer).bytes;
-  must((version === undefined || version === 1 || version === 2) && serial[0] < 128, "token-form");
-  must(same(parts.next(sequence).whole, signatureAlgorithm.whole) && signature[0] === 0, "token-form");
-  const issuer = readName(parts.next(sequence));
-  const validity = new Parts(parts.next(sequence)).rest;
-  must(validity.length === 2, "token-form");
-  const [from, until] = validity.map((time) => moment(time));
-  const subject = readName(parts.next(sequence));
-  const key = parts.next(sequence);
-  checkKey(new Parts(key));
+  const [signedAlgorithm, issuer, validity, subject, key] = [1, 2, 3, 4, 5].map(() => parts.next(sequence));
   parts.maybe(primitive(1));
   parts.maybe(primitive(2));
   const wrapped = parts.maybe(context(3));
   parts.end();
+  return { whole: value.whole, signed, signatureAlgorithm, signature, wrappedVersion, serial, signedAlgorithm, issuer, validity, subject, key, wrapped };
+}
+
+// readStrictly reads the contents of an outline.
+function readStrictly({ wrappedVersion, signedAlgorithm, validity, wrapped, ...outline }) {
+  const { signed, signatureAlgorithm, signature, serial, key } = outline;
+  const version = wrappedVersion && natural(new Parts(wrappedVersion, context(0)).only(integer));
+  must((version === undefined || version === 1 || version === 2) && serial[0] < 128, "token-form");
+  must(same(signedAlgorithm.whole, signatureAlgorithm.whole) && signature[0] === 0, "token-form");
   must(wrapped === undefined || version === 2, "token-form");
+  const times = new Parts(validity).rest;
+  must(times.length === 2, "token-form");
+  const [from, until] = times.map((time) => moment(time));
+  checkKey(new Parts(key));
   const made = {
-    whole: value.whole, signed: signed.whole, signatureAlgorithm, signature: signature.subarray(1),
-    issuer, serial, from, until, subject, key, authority: false, pathLength: Infinity, understood: true,
+    ...outline, signed: signed.whole, signature: signature.subarray(1), issuer: readName(outline.issuer), subject: readName(outline.subject),
+    from, until, authority: false, pathLength: Infinity, understood: true,
   };
   for (const [id, { critical, bytes }] of wrapped ? readExtensions(new Parts(wrapped, context(3)).only(sequence)) : []) {
     if (extensions[id] === "basicConstraints") {
@@ -223,7 +229,19 @@ function readCertificateValue(value) {
 }
 
 /** Reads the DER of one X.509 certificate, or throws a Refusal. */
-export const readCertificate = (der) => readCertificateValue(read(der));
+export const readCertificate = (der) => readStrictly(readOutline(read(der)));
+
+// readable returns the certificates that can be read strictly. The others have issued nothing.
+const readable = (outlines) => outlines.flatMap((outline) => {
+  try {
+    return [readStrictly(outline)];
+  } catch (error) {
+    if (error instanceof Refusal) {
+      return [];
+    }
+    throw error;
+  }
+});
 
 const digitalSignature = 0x80 | 0x40; // or nonRepudiation
 const keyCertSign = 0x04;
@@ -411,15 +429,15 @@ export async function checkToken(der, imprint, pinned) {
   const encapsulated = new Parts(data.next(sequence));
   must(oid(encapsulated.next(objectId)) === tstInfo, "token-form");
   const content = new Parts(encapsulated.only(context(0)), context(0)).only(octetString).bytes;
-  const certificates = data.next(context(0)).parts.map((value) => readCertificateValue(value));
+  const certificates = data.next(context(0)).parts.map(readOutline);
   must(certificates.length >= 1 && certificates.length <= 8, "token-form");
   const signer = new Parts(new Parts(data.only(set), set).only(sequence));
   must(isVersion(signer.next(integer), 1), "token-form");
   const named = new Parts(signer.next(sequence));
   const [issuer, serial] = [named.next(sequence).whole, named.only(integer).bytes];
-  const chosen = certificates.filter((one) => same(one.issuer, issuer) && same(one.serial, serial));
-  const [own] = chosen;
-  must(own && chosen.every((one) => same(one.whole, own.whole)), "token-signer");
+  const chosen = certificates.filter((one) => same(one.issuer.whole, issuer) && same(one.serial, serial));
+  must(chosen.length > 0 && chosen.every((one) => same(one.whole, chosen[0].whole)), "token-signer");
+  const own = readStrictly(chosen[0]);
   must(digestOf(signer.next(sequence)) === hash, "token-algorithm");
   const signed = signer.next(context(0));
   const signatureAlgorithm = signer.next(sequence);
@@ -439,11 +457,11 @@ export async function checkToken(der, imprint, pinned) {
       (own.keyUsage === undefined || (own.keyUsage & digitalSignature) !== 0),
     "token-usage",
   );
-  // What else the token holds, doubles and certificates of other chains among them, counts for nothing.
+  // Other certificates of the token, such as duplicates and those of other chains, count for nothing.
   if (!isValid(own, genTime)) {
     throw new Untrusted("token-expired");
   }
-  if (!own.understood || !(await new Paths(pinned, certificates, genTime).lead(own))) {
+  if (!own.understood || !(await new Paths(pinned, readable(certificates), genTime).lead(own))) {
     throw new Untrusted("token-chain");
   }
   return { genTime, latest };
