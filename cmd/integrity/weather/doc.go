@@ -1,6 +1,0 @@
-// Package weather is the drill of bad weather: three processes of the service, their databases, their broker, witness and
-// receivers, and the links between all of them fail at random and at the same time, under the load of many clients. What
-// every client saw is a history, which package check judges and package report shows.
-//
-// Everything that runs is in tests; make weather runs them.
-package weather

@@ -1,0 +1,197 @@
+// Package check judges a recorded run of bad weather: whether all answers that clients got are those of one ledger
+// that took every request at one moment between its start and its end.
+//
+// The log of the end state is the witness. A request's id stands in each event that the request made, so the log tells
+// which unknown calls took effect, and in which order all effects came. Nothing of that is believed: direct checks
+// hold the log against every acknowledged call, and porcupine (github.com/anishathalye/porcupine) decides whether each
+// version, document, key, grant and artifact, and each organization's sequence and quota, is linearizable with it.
+//
+//   - A call that was answered took effect between its start and its end.
+//   - A refusal changed nothing, and was right at one moment in between.
+//   - An unknown call with an event took effect after its start, and before the end of every call whose event comes
+//     later in the log. One without an event never did; whoever has seen its effect is a violation.
+//   - A read with Integrity-Read-After may be answered from the past, but not from before that sequence.
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"integrityledger/cmd/lab/weather/history"
+)
+
+// Name is a check. A violation carries the name of the check that found it.
+type Name string
+
+// The checks.
+const (
+	Log           Name = "log"           // its form, gapless positions and sequences, signatures, what each event may follow
+	Order         Name = "order"         // the log's order agrees with the clients' clock
+	Acknowledged  Name = "acknowledged"  // every acknowledged write is in the log, once and as it was answered
+	Refusal       Name = "refusal"       // what was refused has changed nothing
+	Resolved      Name = "resolved"      // an unknown call took effect once or never
+	Idempotency   Name = "idempotency"   // one Idempotency-Key has one effect and one answer
+	Version       Name = "version"       // linearizable: one version
+	Document      Name = "document"      // linearizable: highest version, supersession
+	Sequence      Name = "sequence"      // linearizable: an organization's sequence
+	Quota         Name = "quota"         // linearizable: an organization's use of a month, and its limit
+	Key           Name = "key"           // linearizable: an API key
+	Access        Name = "access"        // linearizable: a key's access to a company
+	Certification Name = "certification" // linearizable: an artifact, its versions and certificates
+	ReadAfter     Name = "read-after"    // a read shows at least what it asked for
+	FeedPage      Name = "feed-page"     // no reader of the feed passes a hole
+	Feed          Name = "feed"          // the feed at the end is the log's
+	Search        Name = "search"        // a search shows all and only what is there
+	Stream        Name = "stream"        // the broker's stream is the log's
+	Webhook       Name = "webhook"       // receivers got each event of theirs
+	Usage         Name = "usage"         // usage = units = events
+	Evidence      Name = "evidence"      // every evidence verifies, with three verifiers
+	Checkpoint    Name = "checkpoint"    // every checkpoint is of one tree
+	Leaf          Name = "leaf"          // the tree holds each event of the log once
+	Verdict       Name = "verdict"       // audit, rebuild --check and the bundles are clean, monitors content
+)
+
+// Names are all checks.
+func Names() []Name {
+	return []Name{
+		Log, Order, Acknowledged, Refusal, Resolved, Idempotency, Version, Document, Sequence, Quota, Key, Access, Certification, ReadAfter,
+		FeedPage, Feed, Search, Stream, Webhook, Usage, Evidence, Checkpoint, Leaf, Verdict,
+	}
+}
+
+// Violation is something that cannot be true of a correct ledger.
+type Violation struct {
+	Check Name    `json:"check"`
+	Of    string  `json:"of"` // what it is about: a version, an organization, a file
+	Text  string  `json:"text"`
+	Calls []int64 `json:"calls,omitempty"` // the numbers of the calls that show it
+}
+
+func (v Violation) String() string {
+	text := fmt.Sprintf("%s: %s: %s", v.Check, v.Of, v.Text)
+	if len(v.Calls) > 0 {
+		text += fmt.Sprintf(" (calls %s)", strings.Trim(fmt.Sprint(v.Calls), "[]"))
+	}
+	return text
+}
+
+// Report is what a check has found. A run is good when Violations and Undecided are empty.
+type Report struct {
+	Violations []Violation      `json:"violations"`
+	Undecided  []Violation      `json:"undecided"` // partitions that porcupine did not decide within the limit
+	Skipped    []Name           `json:"skipped"`
+	Counts     map[string]int64 `json:"counts"`
+}
+
+// Good reports whether everything was decided, and nothing found.
+func (r Report) Good() bool { return len(r.Violations) == 0 && len(r.Undecided) == 0 }
+
+// Options of Check.
+type Options struct {
+	// Limit is how long porcupine may take for one partition; 0 is two minutes.
+	Limit time.Duration
+	// Workers is how many partitions are decided at once; 0 is one.
+	Workers int
+	// Skip names checks that are left out, and reported as skipped.
+	Skip []Name
+	// GoAlone leaves out the verifiers in Python and JavaScript.
+	GoAlone bool
+	// Picture is a directory for porcupine's pages of illegal partitions; empty: none are drawn.
+	Picture string
+	// Now is the verifier's clock.
+	Now time.Time
+}
+
+// checker is one check of one history.
+type checker struct {
+	*index
+	Options
+
+	small int // how many operations porcupine is given at once
+
+	mu     sync.Mutex
+	report Report
+}
+
+// Check judges a history. The error says that it could not be judged.
+func Check(h *history.History, o Options) (Report, error) {
+	o.Limit = cmp.Or(o.Limit, 2*time.Minute)
+	o.Workers = cmp.Or(o.Workers, 1)
+	c := &checker{Options: o, small: small, report: Report{Skipped: o.Skip, Counts: map[string]int64{}}}
+	var err error
+	if c.index, err = newIndex(h); err != nil {
+		return Report{}, err
+	}
+	c.count()
+	c.log()
+	c.order()
+	c.acknowledged()
+	c.idempotency()
+	c.feed()
+	c.search()
+	c.stream()
+	c.webhooks()
+	c.usage()
+	c.checkpoints()
+	c.verdicts()
+	if err := c.evidence(); err != nil {
+		return Report{}, err
+	}
+	c.linear()
+	r := c.report
+	slices.SortStableFunc(r.Violations, compareViolations)
+	slices.SortStableFunc(r.Undecided, compareViolations)
+	return r, nil
+}
+
+func compareViolations(a, b Violation) int {
+	return cmp.Or(cmp.Compare(a.Check, b.Check), cmp.Compare(a.Of, b.Of), cmp.Compare(a.Text, b.Text))
+}
+
+// violate notes a violation, unless its check is skipped.
+func (c *checker) violate(check Name, of string, calls []*history.Call, format string, values ...any) {
+	if slices.Contains(c.Skip, check) {
+		return
+	}
+	v := Violation{Check: check, Of: of, Text: fmt.Sprintf(format, values...)}
+	for _, call := range calls {
+		if call != nil {
+			v.Calls = append(v.Calls, call.Number)
+		}
+	}
+	slices.Sort(v.Calls)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.Violations = append(c.report.Violations, v)
+}
+
+func (c *checker) add(name string, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.Counts[name] += n
+}
+
+func (c *checker) count() {
+	for i := range c.Calls {
+		call := &c.Calls[i]
+		c.add("calls", 1)
+		c.add("calls: "+string(call.Outcome), 1)
+		c.add("operation: "+string(call.Operation), 1)
+		if call.Outcome == history.Refused {
+			c.add("refused: "+call.Code, 1)
+		}
+	}
+	for _, f := range c.Faults {
+		c.add("faults", 1)
+		c.add("fault: "+f.Name, 1)
+	}
+	c.add("events", int64(len(c.events)))
+}
+
+// sortedKeys are the keys of a map in order, so that two checks of a history print the same.
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

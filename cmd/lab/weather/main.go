@@ -1,0 +1,357 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"integrityledger/cmd/lab/weather/check"
+	"integrityledger/cmd/lab/weather/history"
+	"integrityledger/cmd/lab/weather/report"
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/cmd/postgres/pgtest/network"
+)
+
+// options are what a run can be told.
+type options struct {
+	length   time.Duration
+	seed     uint64
+	source   string // root of the product's source
+	previous string // commits, of which the first that builds is the version before
+	dir      string // of the history and the page
+	fair     bool   // without faults, to change the harness by
+	program  string // built already; the same of the version before
+	former   string
+}
+
+func main() {
+	if len(os.Args) == 4 && os.Args[1] == brokerCommand {
+		os.Exit(serveBroker(os.Args[2], os.Args[3]))
+	}
+	var o options
+	flag.DurationVar(&o.length, "length", 3*time.Minute, "for how long there are faults, at least 10s")
+	seed := flag.String("seed", "", "number that all faults and calls are drawn from (default: a random one)")
+	flag.StringVar(&o.source, "source", ".", "root of the source to build")
+	flag.StringVar(&o.previous, "previous", "", "commits, with spaces between; the first that builds is the version before")
+	flag.StringVar(&o.dir, "dir", "", "directory for the history and its page (default: a temporary one)")
+	flag.BoolVar(&o.fair, "fair", false, "no faults, to work on the drill itself")
+	flag.StringVar(&o.program, "program", "", "program to use instead of building one")
+	flag.StringVar(&o.former, "former", "", "with -program: the version before")
+	timeout := flag.Duration("timeout", 0, "panic, with all stacks, if the run takes longer (default: no limit)")
+	flag.Parse()
+	if *timeout > 0 {
+		time.AfterFunc(*timeout, func() {
+			debug.SetTraceback("all")
+			panic(fmt.Sprintf("the run took longer than %s", *timeout))
+		})
+	}
+	var err error
+	if *seed == "" {
+		o.seed = rand.Uint64() >> 12
+	} else if o.seed, err = strconv.ParseUint(*seed, 10, 64); err != nil {
+		err = fmt.Errorf("-seed must be a number: %q", *seed)
+	}
+	if o.length < 10*time.Second || flag.NArg() > 0 {
+		err = errors.Join(err, errors.New("-length must be at least 10s, and nothing may follow the flags"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "weather:", err)
+		os.Exit(2)
+	}
+	if d := new(drill); !d.run(func(t testing.TB) { weather(t, o) }) {
+		os.Exit(1)
+	}
+}
+
+// calm is how long clients go on after the last fault, so that each recovery is seen.
+const calm = 15 * time.Second
+
+// weather is the drill.
+func weather(t testing.TB, o options) {
+	again := fmt.Sprintf("make weather LENGTH=%s SEED=%d", o.length, o.seed)
+	w := newWorld(t, o)
+	fmt.Printf("%s\nin %s\n", again, w.dir)
+	t.Cleanup(func() {
+		if t.Failed() {
+			fmt.Printf("FAILED: %s\nsee %s\n", again, w.dir)
+		}
+	})
+	w.begin(t)
+	w.weather()
+	defer w.limitEnd(endPatience+o.length, w.abandon)()
+	w.settle()
+	w.waits("look-ups of unknown writes")
+	w.lookUpUnknown()
+	log := w.finish(t)
+	w.collect(t, log)
+	w.waits("all processes to stop")
+	w.stop()
+	if err := w.history.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.waits("the checker")
+	w.judge(t, again)
+}
+
+func newWorld(t testing.TB, o options) *world {
+	w := &world{
+		t: t, options: o, data: t.TempDir(), quiet: log.New(io.Discard, "", 0),
+		links: map[string]*network.Link{}, servers: map[string]*server{}, processes: map[string]*process{},
+	}
+	w.recoveries.w = w
+	var err error
+	if w.dir == "" {
+		if w.dir, err = os.MkdirTemp("", "weather"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"logs", "evidence"} {
+		if err := os.MkdirAll(filepath.Join(w.dir, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.dir, err = filepath.Abs(w.dir); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(filepath.Join(w.dir, "weather.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	w.log = log.New(file, "", log.Ltime|log.Lmicroseconds)
+	return w
+}
+
+// begin starts everything.
+func (w *world) begin(t testing.TB) {
+	t.Cleanup(w.stop)
+	dir := pgtest.ClusterDir(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if w.program == "" {
+		root, err := filepath.Abs(w.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.program = filepath.Join(dir, "integrity")
+		if err := build(t, root, w.program); err != nil {
+			t.Fatal(err)
+		}
+		if commits := strings.Fields(w.previous); len(commits) > 0 {
+			w.former = filepath.Join(dir, "integrity-before")
+			buildFormer(t, root, commits, w.former)
+		}
+	}
+	library := filepath.Join(dir, "faults.so")
+	ok, err := buildFaults(t.Context(), library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.library = ok; !ok {
+		library = ""
+		fmt.Println("THERE IS NO C COMPILER (cc): the disk and the clock of PostgreSQL do not fail in this run.")
+	}
+	if w.former == "" {
+		fmt.Println("THERE IS NO VERSION BEFORE (PREVIOUS=commit): no rolling restart in this run.")
+	}
+	w.wrapPrograms(t, library)
+	w.startDatabases(t)
+	w.startBroker(t)
+	w.makeLedger(t)
+	witnesses := w.startWitness(t)
+	w.makeOrganizations()
+	text, err := os.ReadFile(filepath.Join(w.data, "trusted-keys.json"))
+	if err == nil {
+		err = os.WriteFile(w.pinnedPath(), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := history.Header{
+		Seed: w.seed, StartedAt: time.Now().UTC().Format(time.RFC3339), Seconds: int64(w.length / time.Second), SkewNanoseconds: mostSkew * int64(time.Second),
+		Versions: map[string]string{"go": runtime.Version(), "service": strings.TrimSpace(w.run(time.Minute, clean(), "version").out)},
+	}
+	if version, err := ask[string](w.primary.Load(), "SHOW server_version"); err == nil {
+		header.Versions["PostgreSQL"] = version
+	}
+	for _, o := range w.organizations {
+		header.Organizations = append(header.Organizations, o.Organization)
+	}
+	if w.history, err = history.Create(w.dir, header); err != nil {
+		t.Fatal(err)
+	}
+	w.receivers = w.startReceivers(t, rand.New(rand.NewPCG(w.seed, 1<<32)))
+	w.receivers.fair.Store(w.fair)
+	w.startServices(t, witnesses)
+	w.processes["witness"].start()
+	w.makeDestinations(t)
+	w.startMonitor()
+}
+
+// weather is the run itself: clients, faults and what is seen of the log meanwhile.
+func (w *world) weather() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	clients := w.startClients(ctx, w.seed)
+	watching := w.watchCheckpoints(ctx)
+	if w.fair {
+		time.Sleep(w.length)
+	} else {
+		w.storm(w.drawPlans(rand.New(rand.NewPCG(w.seed, 0)), w.length))
+	}
+	w.heal()
+	w.note("everything is healed")
+	time.Sleep(calm) // the clients go on
+	cancel()
+	clients.Wait()
+	watching.Wait()
+	for _, f := range w.recoveries.close() {
+		w.note("nothing was acknowledged after %s of %s", f.Name, f.Target)
+	}
+	w.note("the clients have ended")
+}
+
+// watchCheckpoints keeps the checkpoints that anybody could see.
+func (w *world) watchCheckpoints(ctx context.Context) *sync.WaitGroup {
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		last := ""
+		for ctx.Err() == nil {
+			if note, err := w.checkpoint(); err == nil && note != last {
+				last = note
+				w.history.End(history.End{Checkpoint: &history.Checkpoint{Seen: w.history.Now(), By: "a reader", Note: note}})
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	})
+	return &watching
+}
+
+// finish waits for rest, and returns the log.
+func (w *world) finish(t testing.TB) []history.LogEvent {
+	var log []history.LogEvent
+	if err := within(time.Minute, func() (err error) {
+		log, err = w.readLog()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.rest(log)
+	if more, err := w.readLog(); err == nil {
+		log = more // a warning of requests may have come meanwhile
+	}
+	return log
+}
+
+// stop ends everything.
+func (w *world) stop() {
+	w.over.Store(true)
+	w.thaw()
+	for _, name := range []string{"monitor", serviceName(0), serviceName(1), serviceName(2)} {
+		if p := w.processes[name]; p != nil {
+			p.stop()
+		}
+	}
+	for _, p := range w.processes {
+		p.kill()
+	}
+	for _, s := range w.servers {
+		s.kill()
+	}
+	w.running.Wait()
+}
+
+// judge has the history checked and shown.
+func (w *world) judge(t testing.TB, again string) {
+	h, err := history.Read(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	r, err := check.Check(h, check.Options{Now: time.Now(), Workers: runtime.NumCPU(), Picture: filepath.Join(w.dir, "illegal"), Limit: 5 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range sortedNames(r.Counts) {
+		fmt.Printf("%8d %s\n", r.Counts[name], name)
+	}
+	tellRecoveries(h.Faults)
+	fmt.Printf("checked in %s\n", time.Since(began).Round(time.Second))
+	w.show(t, h, r, again)
+	perCheck := map[check.Name]int{}
+	for _, v := range slices.Concat(r.Violations, r.Undecided) {
+		if perCheck[v.Check]++; perCheck[v.Check] <= shown {
+			t.Errorf("%s", v)
+		}
+	}
+	for name, n := range perCheck {
+		if n > shown {
+			t.Errorf("%s: %d in all, see %s", name, n, filepath.Join(w.dir, report.VerdictsFileName))
+		}
+	}
+}
+
+// tellRecoveries prints how long it took after each kind of fault until a client's write was acknowledged.
+func tellRecoveries(faults []history.Fault) {
+	took := map[string][]time.Duration{}
+	for _, f := range faults {
+		if f.RecoveredAt > 0 {
+			took[f.Name] = append(took[f.Name], time.Duration(f.RecoveredAt-f.End))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(took)) {
+		all := took[name]
+		slices.Sort(all)
+		fmt.Printf("%8d %s healed: half recovered within %s, all within %s\n", len(all), name, all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
+	}
+}
+
+// shown is how many violations of one check are printed.
+const shown = 5
+
+// ended is the check of what the harness itself has found: alarms, answers that must not be, and what never came to rest.
+const ended = "run"
+
+// show makes the page.
+func (w *world) show(t testing.TB, h *history.History, r check.Report, again string) {
+	v := report.Verdicts{Again: again, Checks: []string{ended}, Counts: r.Counts}
+	for _, name := range check.Names() {
+		v.Checks = append(v.Checks, string(name))
+	}
+	for _, name := range r.Skipped {
+		v.Skipped = append(v.Skipped, string(name))
+	}
+	for _, text := range w.found {
+		v.Violations = append(v.Violations, report.Finding{Check: ended, Of: "the run", Text: text})
+	}
+	for _, one := range r.Violations {
+		v.Violations = append(v.Violations, report.Finding{Check: string(one.Check), Of: one.Of, Text: one.Text, Calls: one.Calls})
+	}
+	for _, one := range r.Undecided {
+		v.Undecided = append(v.Undecided, report.Finding{Check: string(one.Check), Of: one.Of, Text: one.Text, Calls: one.Calls})
+	}
+	if err := report.Save(h, v); err != nil {
+		t.Error(err)
+	}
+}
+
+func sortedNames(counts map[string]int64) []string { return slices.Sorted(maps.Keys(counts)) }
