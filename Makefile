@@ -44,7 +44,7 @@ fuzz: ensure ## Every fuzz target of the tree, FUZZTIME each.
 	.ci/fuzz
 
 build: ## The program, as bin/integrity.
-	CGO_ENABLED=0 go build $(VCS) -trimpath -o bin/ ./cmd/integrity
+	@.ci/build $(VCS)
 
 migrate: ensure build ## The newest schema for INTEGRITY_DATABASE_URL, or for the PostgreSQL in INTEGRITY_DATA_DIR.
 	bin/integrity migrate
