@@ -24,7 +24,7 @@ type naiveVersion struct {
 
 type naiveModel struct {
 	documents   map[string]map[int32]*naiveVersion
-	reserved    map[string]time.Time // when the reservation of an identity expires, for as long as it is not registered
+	reserved    map[string]time.Time // when the reservation of a version expires, for as long as it is not registered
 	released    map[string]bool      // of these, since when it was reserved last
 	used        int
 	limit       int
@@ -33,12 +33,12 @@ type naiveModel struct {
 	feed        []string
 }
 
-func (m *naiveModel) reserve(identity string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
-	expires, known := m.reserved[identity]
+func (m *naiveModel) reserve(ref string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
+	expires, known := m.reserved[ref]
 	switch {
 	case registered:
 		return "", ReservationFinalized, true
-	case m.closed && m.released[identity]:
+	case m.closed && m.released[ref]:
 		return "", ReservationReleased, true
 	case m.closed && known && expires.After(now):
 		return "", ReservationPending, true
@@ -49,24 +49,24 @@ func (m *naiveModel) reserve(identity string, registered bool, now time.Time) (c
 	case !known && len(m.reserved) == m.unfinalized:
 		return UnfinalizedIdentityLimit, "", false
 	}
-	m.reserved[identity] = now.Add(7 * 24 * time.Hour)
-	delete(m.released, identity)
+	m.reserved[ref] = now.Add(7 * 24 * time.Hour)
+	delete(m.released, ref)
 	return "", ReservationPending, known
 }
 
-func (m *naiveModel) release(identity string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
-	expires, known := m.reserved[identity]
+func (m *naiveModel) release(ref string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
+	expires, known := m.reserved[ref]
 	switch {
 	case registered:
 		return InvalidState, "", false
 	case !known:
 		return NotFound, "", false
-	case m.released[identity]:
+	case m.released[ref]:
 		return "", ReservationReleased, true
 	case !expires.After(now):
 		return "", ReservationExpired, true
 	}
-	m.reserved[identity], m.released[identity] = now, true
+	m.reserved[ref], m.released[ref] = now, true
 	return "", ReservationReleased, false
 }
 
@@ -90,17 +90,17 @@ func (m *naiveModel) status(document string, version int32) Status {
 }
 
 func (m *naiveModel) register(document string, version int32, content, named string) (code Code, replayed bool) {
-	identity := fmt.Sprintf("%s %d", document, version)
+	ref := fmt.Sprintf("%s %d", document, version)
 	if known := m.documents[document][version]; known != nil {
 		if known.content != content {
 			return VersionConflict, false
 		}
 		return "", true
 	}
-	if m.closed {
+	if _, reserved := m.reserved[ref]; m.closed && !reserved {
 		return CompanyClosed, false
 	}
-	if named != "" && named != identity {
+	if named != "" && named != ref {
 		return ReservationMismatch, false
 	}
 	if m.used == m.limit {
@@ -112,7 +112,7 @@ func (m *naiveModel) register(document string, version int32, content, named str
 	}
 	m.documents[document][version] = &naiveVersion{content: content}
 	m.used++
-	delete(m.reserved, identity)
+	delete(m.reserved, ref)
 	m.feed = append(m.feed, fmt.Sprintf("registered %s %d", document, version))
 	if former > 0 && former < version && !m.documents[document][former].revoked {
 		m.feed = append(m.feed, fmt.Sprintf("superseded %s %d", document, former))
@@ -214,7 +214,7 @@ func testSigner(t testing.TB) *evidence.Signer {
 }
 
 // TestDecideAgainstNaiveModel runs random interleavings of reservations, releases, versions, replays, conflicts, revocations and
-// late lower versions, days apart or seconds; answers, statuses, usage and feed must be the model's, every identity
+// late lower versions, days apart or seconds; answers, statuses, usage and feed must be the model's, every version
 // keeps one public id through its life, and a replay of the events must give the same state.
 func TestDecideAgainstNaiveModel(t *testing.T) {
 	signer := testSigner(t)
@@ -230,7 +230,7 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			document := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "document")
 			version := rapid.Int32Range(1, 6).Draw(t, "version")
-			identity := fmt.Sprintf("%s %d", document, version)
+			ref := fmt.Sprintf("%s %d", document, version)
 			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Second, 17 * time.Hour}).Draw(t, "wait"))
 			kind := rapid.IntRange(0, 7).Draw(t, "kind")
 			if kind == 6 {
@@ -238,11 +238,11 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				continue
 			}
 			if kind == 7 {
-				c := &ReleaseReservation{Origin: w.origin, Key: w.key, PublicID: publicIDs[identity]}
+				c := &ReleaseReservation{Origin: w.origin, Key: w.key, PublicID: publicIDs[ref]}
 				code := w.execute(c)
-				want, status, replayed := model.release(identity, model.documents[document][version] != nil, w.now)
-				if code != want || c.Replayed != replayed || c.Outcome.Status != status || code == "" && !c.Outcome.ExpiresAt.Equal(model.reserved[identity]) {
-					t.Fatalf("release %s: %q %+v replayed %t, want %q %s %t", identity, code, c.Outcome, c.Replayed, want, status, replayed)
+				want, status, replayed := model.release(ref, model.documents[document][version] != nil, w.now)
+				if code != want || c.Replayed != replayed || c.Outcome.Status != status || code == "" && !c.Outcome.ExpiresAt.Equal(model.reserved[ref]) {
+					t.Fatalf("release %s: %q %+v replayed %t, want %q %s %t", ref, code, c.Outcome, c.Replayed, want, status, replayed)
 				}
 				continue
 			}
@@ -251,11 +251,11 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				continue
 			}
 			if kind == 2 {
-				c := &Revoke{Origin: w.origin, Key: w.key, PublicID: publicIDs[identity], Reason: "reason"}
+				c := &Revoke{Origin: w.origin, Key: w.key, PublicID: publicIDs[ref], Reason: "reason"}
 				code := w.execute(c)
 				want, replayed := model.revoke(document, version)
 				if code != want || c.Replayed != replayed || code == "" && c.Outcome.Status != StatusRevoked {
-					t.Fatalf("revoke %s: %q replayed %t, want %q %t", identity, code, c.Replayed, want, replayed)
+					t.Fatalf("revoke %s: %q replayed %t, want %q %t", ref, code, c.Replayed, want, replayed)
 				}
 				continue
 			}
@@ -272,13 +272,13 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				want = PlanRequired
 			}
 			if code != want || code == "" && c.Replayed != replayed {
-				t.Fatalf("register %s %s: %q replayed %t, want %q %t", identity, content, code, c.Replayed, want, replayed)
+				t.Fatalf("register %s %s: %q replayed %t, want %q %t", ref, content, code, c.Replayed, want, replayed)
 			}
 			if code == "" {
 				if status := model.status(document, version); c.Outcome.Status != status || c.Usage.Used != int64(model.used) {
-					t.Fatalf("register %s: status %s used %d, want %s %d", identity, c.Outcome.Status, c.Usage.Used, status, model.used)
+					t.Fatalf("register %s: status %s used %d, want %s %d", ref, c.Outcome.Status, c.Usage.Used, status, model.used)
 				}
-				samePublicID(t, w, publicIDs, identity, c.Outcome.PublicID)
+				samePublicID(t, w, publicIDs, ref, c.Outcome.PublicID)
 			}
 		}
 		checkWorld(t, w, model, publicIDs)
@@ -295,30 +295,30 @@ func stepStatus(t *rapid.T, w *world, model *naiveModel, status CompanyStatus) {
 }
 
 func stepReserve(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]PublicID, document string, version int32) {
-	identity := fmt.Sprintf("%s %d", document, version)
+	ref := fmt.Sprintf("%s %d", document, version)
 	c, code := w.reserve(document, version)
-	want, status, replayed := model.reserve(identity, model.documents[document][version] != nil, w.now)
+	want, status, replayed := model.reserve(ref, model.documents[document][version] != nil, w.now)
 	if code != want {
-		t.Fatalf("reserve %s: %q, want %q", identity, code, want)
+		t.Fatalf("reserve %s: %q, want %q", ref, code, want)
 	}
 	if code != "" {
 		return
 	}
 	got := c.Outcome
-	if got.Status != status || c.Replayed != replayed || status == ReservationPending && !got.ExpiresAt.Equal(model.reserved[identity]) {
-		t.Fatalf("reserve %s: %+v, want %s, replayed %t", identity, c.Outcome, status, replayed)
+	if got.Status != status || c.Replayed != replayed || status == ReservationPending && !got.ExpiresAt.Equal(model.reserved[ref]) {
+		t.Fatalf("reserve %s: %+v, want %s, replayed %t", ref, c.Outcome, status, replayed)
 	}
-	samePublicID(t, w, publicIDs, identity, got.PublicID)
+	samePublicID(t, w, publicIDs, ref, got.PublicID)
 }
 
-func samePublicID(t *rapid.T, w *world, publicIDs map[string]PublicID, identity string, got PublicID) {
-	if known, ok := publicIDs[identity]; ok && known != got {
-		t.Fatalf("%s: the public id was %s and is %s", identity, known, got)
+func samePublicID(t *rapid.T, w *world, publicIDs map[string]PublicID, ref string, got PublicID) {
+	if known, ok := publicIDs[ref]; ok && known != got {
+		t.Fatalf("%s: the public id was %s and is %s", ref, known, got)
 	}
 	if got.Shard(w.registrar.Secret) != w.origin.Organization.Shard() {
-		t.Fatalf("%s: the public id leads to shard %d", identity, got.Shard(w.registrar.Secret))
+		t.Fatalf("%s: the public id leads to shard %d", ref, got.Shard(w.registrar.Secret))
 	}
-	publicIDs[identity] = got
+	publicIDs[ref] = got
 }
 
 func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]PublicID) {
@@ -371,17 +371,17 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 	if o.Unfinalized != len(model.reserved) || len(replayed.pending[o.ID]) != len(model.reserved) {
 		t.Fatalf("replayed state has %d unfinalized versions, want %d", o.Unfinalized, len(model.reserved))
 	}
-	for identity, expires := range model.reserved {
-		known := replayed.public[publicIDs[identity]]
+	for ref, expires := range model.reserved {
+		known := replayed.public[publicIDs[ref]]
 		want := ReservationPending
 		switch {
-		case model.released[identity]:
+		case model.released[ref]:
 			want = ReservationReleased
 		case !expires.After(w.now):
 			want = ReservationExpired
 		}
 		if known == nil || known.Registered() || known.Reservation(w.now).Status != want {
-			t.Fatalf("replayed reservation of %s: %+v, want %s", identity, known, want)
+			t.Fatalf("replayed reservation of %s: %+v, want %s", ref, known, want)
 		}
 	}
 	if used := replayed.Used(UsageKey{w.origin.Organization, PeriodOf(w.now), CompanyID{}}); used != int64(model.used) {

@@ -23,12 +23,12 @@ type accepted struct {
 	fresh   int
 }
 
-// sameLink notes the public id of an identity, which is one for its whole life.
-func (told *accepted) sameLink(t *testing.T, identity string, id domain.PublicID) {
-	if known, ok := told.links[identity]; ok && known != id {
-		t.Errorf("%s has two public ids", identity)
+// sameLink notes the public id of a version, which is one for its whole life.
+func (told *accepted) sameLink(t *testing.T, ref string, id domain.PublicID) {
+	if known, ok := told.links[ref]; ok && known != id {
+		t.Errorf("%s has two public ids", ref)
 	}
-	told.links[identity] = id
+	told.links[ref] = id
 }
 
 // TestWriters lets 64 writers of two processes mix reservations, new versions, replays, conflicts, late lower versions
@@ -106,7 +106,7 @@ func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o led
 		told.mu.Unlock()
 		return
 	}
-	identity := fmt.Sprintf("%s/%d", document, version)
+	ref := fmt.Sprintf("%s/%d", document, version)
 	if random.IntN(3) == 0 {
 		c := l.Reserve(t, o, document, version)
 		if err := process.Do(context.Background(), c); err != nil {
@@ -114,7 +114,7 @@ func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o led
 			return
 		}
 		told.mu.Lock()
-		told.sameLink(t, identity, c.Outcome.PublicID)
+		told.sameLink(t, ref, c.Outcome.PublicID)
 		told.mu.Unlock()
 		return
 	}
@@ -126,20 +126,20 @@ func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o led
 	var refusal *domain.Error
 	switch {
 	case errors.As(err, &refusal) && refusal.Code == domain.VersionConflict:
-		if known, ok := told.content[identity]; ok && known == content {
-			t.Errorf("%s: a replay was refused as a conflict", identity)
+		if known, ok := told.content[ref]; ok && known == content {
+			t.Errorf("%s: a replay was refused as a conflict", ref)
 		}
 	case err != nil:
 		t.Errorf("register: %v", err)
 	default:
-		if known, ok := told.content[identity]; ok && known != content {
-			t.Errorf("%s: two contents were accepted", identity)
+		if known, ok := told.content[ref]; ok && known != content {
+			t.Errorf("%s: two contents were accepted", ref)
 		}
 		if told.records[document] == nil {
 			told.records[document] = map[int32]domain.PublicID{}
 		}
-		told.sameLink(t, identity, c.Outcome.PublicID)
-		told.records[document][version], told.content[identity] = c.Outcome.PublicID, content
+		told.sameLink(t, ref, c.Outcome.PublicID)
+		told.records[document][version], told.content[ref] = c.Outcome.PublicID, content
 		if !c.Replayed {
 			told.fresh++
 		}

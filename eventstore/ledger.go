@@ -247,7 +247,7 @@ func answerAll(items []item, g *group, err error) {
 }
 
 var (
-	errUnknownOutcome = domain.Unavailable("Whether this was committed is not known: look the identity up, then send the very same request again.")
+	errUnknownOutcome = domain.Unavailable("The outcome is unknown. Look up the version; if it is not there, send the same request again.")
 	errShuttingDown   = domain.Unavailable("The service is shutting down; send the request again.")
 	errInternal       = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
 )

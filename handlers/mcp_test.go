@@ -156,7 +156,7 @@ type step struct {
 
 func (s *service) everyTool() []step {
 	s.t.Helper()
-	identity := body{"companyReference": "company-1", "source": "billing", "documentReference": "a", "version": 1}
+	reference := body{"companyReference": "company-1", "source": "billing", "documentReference": "a", "version": 1}
 	const lookup = "companyReference=company-1&source=billing&documentReference=a&version=1"
 	id := s.registered("a", 1, "one")
 	s.registered("a", 2, "two")
@@ -165,10 +165,10 @@ func (s *service) everyTool() []step {
 	_, certificate := s.certificate("Title", "content", "title")
 	certificates := certificationAction + "/certificates/" + certificate + "/verify"
 	return []step{
-		{integrityMCP, "integrity_reserve", identity.with(body{"version": 3}), integrity + "/reservations", identity.with(body{"version": 3}), []string{"replayed", "expiresAt"}},
+		{integrityMCP, "integrity_reserve", reference.with(body{"version": 3}), integrity + "/reservations", reference.with(body{"version": 3}), []string{"replayed", "expiresAt"}},
 		{integrityMCP, "integrity_register", declaration("a", 1, "one"), integrity + "/records", declaration("a", 1, "one"), nil},
 		{integrityMCP, "integrity_register", declaration("a", 4, "four").with(body{"previousVersion": 2, "sha256": strings.ToUpper(hash("four"))}), integrity + "/records", declaration("a", 4, "four").with(body{"previousVersion": 2}), []string{"replayed", "consumption"}},
-		{integrityMCP, "integrity_lookup", identity, integrity + "/lookup?" + lookup, nil, nil},
+		{integrityMCP, "integrity_lookup", reference, integrity + "/lookup?" + lookup, nil, nil},
 		{integrityMCP, "integrity_lookup", body{"publicId": id}, integrity + "/lookup?publicId=" + id, nil, nil},
 		{integrityMCP, "integrity_changes", body{"companyReference": "company-1", "after": 1, "limit": 2}, integrity + "/changes?companyReference=company-1&after=1&limit=2", nil, nil},
 		{integrityMCP, "integrity_changes", body{"companyReference": "company-1", "epoch": 1}, integrity + "/changes?companyReference=company-1", nil, nil},

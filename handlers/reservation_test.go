@@ -16,7 +16,7 @@ func version(document string, version int) body {
 	return body{"companyReference": "company-1", "source": "billing", "documentReference": document, "version": version}
 }
 
-// reserved reserves a new identity and returns its public id.
+// reserved reserves a new version and returns its public id.
 func (s *service) reserved(document string, number int) string {
 	s.t.Helper()
 	return s.post(integrity+"/reservations", version(document, number)).is(http.StatusCreated)["publicId"].(string)

@@ -1,5 +1,5 @@
-// Package migrations holds the database schema as embedded SQL and applies it. It begins with the schema of the first
-// release; a ledger of an earlier program is refused.
+// Package migrations holds the database schema as embedded SQL and applies it. It begins with a baseline; a database that
+// was made with another baseline is refused.
 //
 // Several processes may call Up at the same moment: goose's session locker lets one migrate while the others wait.
 package migrations
@@ -24,8 +24,8 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// ErrBeforeFirstRelease is the answer of a database that a program from before the first release has migrated.
-var ErrBeforeFirstRelease = errors.New("this database holds a ledger from before the first release, which this program cannot read: " +
+// ErrOtherBaseline means that a program from before this baseline has made the database.
+var ErrOtherBaseline = errors.New("this database holds a ledger from before the first release, which this program cannot read: " +
 	"keep its history with the integrity export of the program that made it, and give this program an empty database")
 
 // Up brings the database at url to the newest schema, as the role of that url. In a distributed ledger it distributes the
@@ -80,7 +80,7 @@ func withProvider(ctx context.Context, url, what string, do func(*sql.DB, *goose
 	}
 	db := stdlib.OpenDB(*config)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := refuseBeforeFirstRelease(ctx, db); err != nil {
+	if err := refuseOtherBaseline(ctx, db); err != nil {
 		return err
 	}
 	// It tries every second for five minutes: another process may be migrating a large ledger.
@@ -98,16 +98,28 @@ func withProvider(ctx context.Context, url, what string, do func(*sql.DB, *goose
 	return nil
 }
 
-// refuseBeforeFirstRelease refuses a ledger whose migrations are not those of this program, whatever their numbers: every
-// one of them has the table identities, which no release has.
-func refuseBeforeFirstRelease(ctx context.Context, db *sql.DB) error {
-	const query = "SELECT to_regclass('public.identities') IS NOT NULL AND to_regclass('goose_db_version') IS NOT NULL"
-	var found bool
-	if err := db.QueryRowContext(ctx, query).Scan(&found); err != nil {
+// refuseOtherBaseline returns ErrOtherBaseline if the first migration of the database is not this program's, whatever
+// the number of its last one: none of this program's migrations fits on it.
+func refuseOtherBaseline(ctx context.Context, db *sql.DB) error {
+	var recorded bool
+	err := db.QueryRowContext(ctx, "SELECT to_regclass('public.applied_migrations') IS NOT NULL").Scan(&recorded)
+	if err != nil {
 		return fmt.Errorf("look for the schema: %w", err)
 	}
-	if found {
-		return ErrBeforeFirstRelease
+	if !recorded {
+		return nil
+	}
+	text, err := files.ReadFile("00001_baseline.sql")
+	if err != nil {
+		return fmt.Errorf("read the baseline: %w", err)
+	}
+	var other bool
+	const query = "SELECT EXISTS (SELECT FROM public.applied_migrations WHERE version = 1 AND sha256 <> $1)"
+	if err := db.QueryRowContext(ctx, query, statementsHash(text)).Scan(&other); err != nil {
+		return fmt.Errorf("read which baseline was applied: %w", err)
+	}
+	if other {
+		return ErrOtherBaseline
 	}
 	return nil
 }

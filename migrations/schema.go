@@ -215,8 +215,7 @@ func statementsHash(text []byte) []byte {
 	return sum[:]
 }
 
-// record writes down which migrations were applied with which statements. A migration from before that table is taken as
-// this program has it.
+// record stores the hash of the statements of each migration that was applied.
 func record(ctx context.Context, db *sql.DB, p *goose.Provider) error {
 	rows, err := p.Status(ctx)
 	if err != nil {

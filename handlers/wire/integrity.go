@@ -6,7 +6,7 @@ import (
 )
 
 // VersionReference names a version: the body of a reservation, and what a look-up asks for. With the organization of
-// the key it is the version's identity, and never changes.
+// the key it is the key of the version, and never changes.
 type VersionReference struct {
 	CompanyReference  string `json:"companyReference"`
 	Source            string `json:"source"`

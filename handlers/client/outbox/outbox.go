@@ -7,7 +7,7 @@
 // A declaration is in the outbox exactly if its file is in the origin's tables: they were committed together. It is
 // never changed (a trigger refuses it). Before it is sent it is marked as sent, so an attempt whose outcome was lost,
 // through a crash or a broken connection, is known to be one: the worker then looks the version up and sends the same
-// bytes again, which the service answers as a replay where the first attempt had arrived. No second identity is ever
+// bytes again, which the service answers as a replay where the first attempt had arrived. No second version is ever
 // invented. An answer is stored before evidence is asked for, and an item is done when the evidence is stored.
 //
 // # Order
