@@ -168,8 +168,8 @@ func (c *ChangePlan) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
 
-// Decide implements Command. What the month has used of the new plan's allowances may call for warnings at once. Notes of
-// the meters under the old plan become warnings first.
+// Decide implements Command. What the meters noted of the former plan's limits becomes warnings before the change. What the
+// month has used of the new plan's allowances may call for warnings at once.
 func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
@@ -192,12 +192,7 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	var noted, metered []Draft
 	for _, a := range MeteredAllowances() {
 		given := o.Warned[a]
-		if s.follows(WarningsByLimit) {
-			noted = append(noted, s.warnOfMeter(o, a, &given, period, nil, now)...)
-			if plan.limitOf(a) == nil {
-				continue
-			}
-		}
+		noted = append(noted, s.warnOfPlan(o, a, &given, now)...)
 		metered = append(metered, s.warnOfMeter(o, a, &given, period, plan.limitOf(a), now)...)
 	}
 	return slices.Concat(

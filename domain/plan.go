@@ -198,18 +198,23 @@ func (a *Allowance) UnmarshalText(text []byte) error {
 
 // Warnings is what an organization was warned of under the last month and limit that had a warning of an allowance; nil is
 // not reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
+//
+// Warnings from before the rule WarningsByLimit name no limit. They stand for the rest of their month, of whatever limit,
+// and become part of the first limit that is warned of in it.
 type Warnings struct {
 	Period    Period
-	Limit     int64                    // 0: of any limit of the month, as before the rule WarningsByLimit
+	Limit     int64                    // 0: no warning of the month names one
 	ReachedAt [warningCount]*time.Time // by WarningPercents
-	Used      [warningCount]int64      // as Limit
+	Used      [warningCount]int64      // by WarningPercents; 0 if the warning names no limit
 }
 
 // With is the warnings after one more.
 func (w Warnings) With(b *QuotaWarningReachedBody, at time.Time) Warnings {
-	if limit := b.of(); w.Period != b.Period || w.Limit != limit {
-		w = Warnings{Period: b.Period, Limit: limit}
+	limit := b.of()
+	if w.Period != b.Period || w.Limit != 0 && w.Limit != limit {
+		w = Warnings{Period: b.Period}
 	}
+	w.Limit = limit
 	for i, percent := range WarningPercents() {
 		if percent == b.Percent && w.ReachedAt[i] == nil {
 			if w.ReachedAt[i] = &at; b.ByLimit {
@@ -220,9 +225,9 @@ func (w Warnings) With(b *QuotaWarningReachedBody, at time.Time) Warnings {
 	return w
 }
 
-// given reports whether the organization was warned of a part in a month, and of this limit once that counts.
-func (s *State) given(w Warnings, period Period, limit int64, part int) bool {
-	return w.Period == period && w.ReachedAt[part] != nil && (w.Limit == limit || !s.follows(WarningsByLimit))
+// given reports whether the organization was warned of a part in a month, and of this limit if the warnings name one.
+func (w Warnings) given(period Period, limit int64, part int) bool {
+	return w.Period == period && w.ReachedAt[part] != nil && (w.Limit == 0 || w.Limit == limit)
 }
 
 // QuotaWarningReachedBody says that the organization has used a part of an allowance. It changes nothing: nothing is ever
@@ -273,7 +278,7 @@ func (s *State) warn(o *Organization, a Allowance, period Period, used int64, li
 	}
 	var drafts []Draft
 	for i, percent := range WarningPercents() {
-		if used >= share(*limit, percent) && !s.given(o.Warned[a], period, *limit, i) {
+		if used >= share(*limit, percent) && !o.Warned[a].given(period, *limit, i) {
 			drafts = append(drafts, s.warning(o, a, period, percent, used, *limit))
 		}
 	}
@@ -330,79 +335,61 @@ type WarnOfMeters struct {
 
 func (c *WarnOfMeters) Need(n *Needs) { n.Metered = append(n.Metered, c.Organization) }
 
-// Decide implements Command. A warning of the last month is written in this one
-// where the process that counted it stopped before.
+// Decide implements Command.
 func (c *WarnOfMeters) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
 		return nil, errUnknownOrganization
 	}
-	period, plan := PeriodOf(now), s.plans.Of(o.Plan, o.Internal)
 	var drafts []Draft
 	for _, a := range MeteredAllowances() {
 		given := o.Warned[a]
-		drafts = append(drafts, s.warnOfMeter(o, a, &given, period.Previous(), nil, now)...)
-		drafts = append(drafts, s.warnOfMeter(o, a, &given, period, plan.limitOf(a), now)...)
+		drafts = append(drafts, s.warnOfPlan(o, a, &given, now)...)
 	}
 	return drafts, nil
 }
 
-// warnOfMeter drafts a warning for each part of the allowance that the meter noted, as it noted it, or that is reached of
-// limit, the allowance from now on; nil stands for the allowance that was noted last. It adds what it drafts to given. A
-// month before the last warning gets none; the present one is before it only after a ClockReset.
+// warnOfPlan drafts the warnings of the limit that the organization's plan sets. The month before comes first: the process
+// that counted its last use may have stopped before it warned.
+func (s *State) warnOfPlan(o *Organization, a Allowance, given *Warnings, now time.Time) []Draft {
+	period, limit := PeriodOf(now), s.plans.Of(o.Plan, o.Internal).limitOf(a)
+	return append(s.warnOfMeter(o, a, given, period.Previous(), limit, now), s.warnOfMeter(o, a, given, period, limit, now)...)
+}
+
+// warnOfMeter drafts a warning for each part of limit that the meter noted or, in the present month, that is used by now,
+// and adds it to given. What the meter noted of another limit belongs to a plan that is no longer in force: ChangePlan has
+// warned of it, or a process that had not heard of the change has noted it. Until the rule WarningsByLimit is on, a note is
+// warned of with the limit that it names.
+//
+// A month before the last warning gets none; the present one is before it only after a ClockReset.
 func (s *State) warnOfMeter(o *Organization, a Allowance, given *Warnings, period Period, limit *int64, now time.Time) []Draft {
 	byLimit, present, u := s.follows(WarningsByLimit), period == PeriodOf(now), s.meters[meterKey{o.ID, a, period}]
-	byUse := limit // use may be of another plan than the limit that was noted last
 	if given.Period > period && !present || !byLimit && a == AttemptsAllowance {
 		return nil
-	}
-	if byLimit && limit == nil {
-		var last time.Time
-		if limit, last = u.lastLimit(); limit != nil && given.Period == period && given.Limit != *limit && !last.After(given.last()) {
-			return nil // another limit took its place since
-		}
 	}
 	var drafts []Draft
 	for i, percent := range WarningPercents() {
 		of, noted := limit, u.ReachedAt[i]
 		if noted != nil && u.Limits[i] != nil {
-			switch {
-			case !byLimit:
+			if !byLimit {
 				of = u.Limits[i]
-			case limit == nil || *u.Limits[i] != *limit:
-				noted = nil // of another limit
+			} else if of == nil || *of != *u.Limits[i] {
+				noted = nil
 			}
 		}
-		if of == nil || *of <= 0 || noted == nil && (byUse == nil || u.Used < share(*byUse, percent)) ||
-			s.given(*given, period, *of, i) || noted != nil && !present && now.Sub(*noted) > WarningLifetime {
+		if of == nil || *of <= 0 || given.given(period, *of, i) {
+			continue
+		}
+		least := share(*of, percent)
+		if noted == nil && (!present || u.Used < least) || noted != nil && !present && now.Sub(*noted) > WarningLifetime {
 			continue
 		}
 		// A request that was refused after all is counted down again; its warning stays.
-		draft := s.warning(o, a, period, percent, max(u.Used, share(*of, percent)), *of)
+		draft := s.warning(o, a, period, percent, max(u.Used, least), *of)
 		*given = given.With(draft.Body.(*QuotaWarningReachedBody), now) //nolint:forcetypeassert // warning makes no other
 		drafts = append(drafts, draft)
 	}
 	return drafts
-}
-
-// lastLimit is the allowance of which a part was reached last, and when; nil if none was.
-func (u MeterUsage) lastLimit() (limit *int64, last time.Time) {
-	for i, at := range u.ReachedAt {
-		if at != nil && !at.Before(last) {
-			last, limit = *at, u.Limits[i]
-		}
-	}
-	return limit, last
-}
-
-// last is when the last warning was given.
-func (w Warnings) last() (last time.Time) {
-	for _, at := range w.ReachedAt {
-		if at != nil && at.After(last) {
-			last = *at
-		}
-	}
-	return last
 }
 
 // share is the least use that is a percentage of a limit, without overflow.

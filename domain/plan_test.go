@@ -169,6 +169,31 @@ func allowances(events []Event) (list []string) {
 	return list
 }
 
+// meter notes that so much was used, and the limits of which parts were reached.
+func (w *world) meter(a Allowance, p Period, used int64, reached ...int64) {
+	u := MeterUsage{Used: used}
+	for i, limit := range reached {
+		at := w.now
+		u.ReachedAt[i], u.Limits[i] = &at, &limit
+	}
+	w.state.AddMetered(w.origin.Organization, a, p, u)
+}
+
+// replays holds what the organization was warned of to what the log says.
+func (w *world) replays() {
+	w.t.Helper()
+	again := NewState(w.state.plans)
+	for i := range w.events {
+		if err := again.Apply(&w.events[i]); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	o := w.origin.Organization
+	if got, want := fmt.Sprint(again.Organization(o).Warned), fmt.Sprint(w.state.Organization(o).Warned); got != want {
+		w.t.Fatalf("a replay gives %s, want %s", got, want)
+	}
+}
+
 // warnOfMeters lets the service look at the meters, and lists what it warned of.
 func (w *world) warnOfMeters() string {
 	w.t.Helper()
@@ -187,14 +212,7 @@ func TestWarningsOfRequests(t *testing.T) {
 	w.state.plans["pro"] = Plan{PerMinute: 1, RequestsPerMonth: &large}
 	w.state.plans["none"] = Plan{PerMinute: 1, RequestsPerMonth: &zero}
 	o, month := w.origin.Organization, PeriodOf(w.now)
-	meter := func(p Period, used int64, reached ...int64) {
-		u := MeterUsage{Used: used}
-		for i, limit := range reached {
-			at := w.now
-			u.ReachedAt[i], u.Limits[i] = &at, &limit
-		}
-		w.state.AddMetered(o, RequestsAllowance, p, u)
-	}
+	meter := func(p Period, used int64, reached ...int64) { w.meter(RequestsAllowance, p, used, reached...) }
 	want := func(what, want string) {
 		t.Helper()
 		if got := w.warnOfMeters(); got != want {
@@ -306,12 +324,7 @@ func TestWarningsBelongToALimit(t *testing.T) {
 	o, month := w.origin.Organization, PeriodOf(w.now)
 	meter := func(used int64, reached ...int64) {
 		for _, a := range MeteredAllowances() {
-			u := MeterUsage{Used: used}
-			for i, limit := range reached {
-				at := w.now
-				u.ReachedAt[i], u.Limits[i] = &at, &limit
-			}
-			w.state.AddMetered(o, a, month, u)
+			w.meter(a, month, used, reached...)
 		}
 	}
 	seen := 0
@@ -350,14 +363,125 @@ func TestWarningsBelongToALimit(t *testing.T) {
 	w.now = month.End()
 	w.warnOfMeters()
 	want("the month before, in the next one")
-	again := NewState(w.state.plans)
-	for i := range w.events {
-		if err := again.Apply(&w.events[i]); err != nil {
-			t.Fatal(err)
+	w.replays()
+}
+
+// What was warned of before the rule was on counts as given for that month, of whatever limit; the other parts are warned of.
+func TestWarningsFromBeforeTheRuleStand(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	limit := func(n int64) Plan {
+		return Plan{PerMinute: 1, VersionsPerMonth: &n, RequestsPerMonth: &n, RegistrationsPerMonth: &n, WebhookAttemptsPerMonth: &n}
+	}
+	w.state.plans["gratis"], w.state.plans["pro"] = limit(10), limit(11)
+	month := PeriodOf(w.now)
+	use := func(used int64, reached ...int64) {
+		t.Helper()
+		for version := w.state.Used(UsageKey{w.origin.Organization, month, CompanyID{}}); version < used; version++ {
+			if _, code := w.register(month.String(), int32(version)+1, "x", nil); code != "" {
+				t.Fatal(code)
+			}
+		}
+		for _, a := range MeteredAllowances() {
+			w.meter(a, month, used, reached...)
+		}
+		w.warnOfMeters()
+	}
+	seen := 0
+	want := func(what string, want ...string) {
+		t.Helper()
+		all := allowances(w.events)
+		if got := fmt.Sprint(all[seen:]); got != fmt.Sprint(want) {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+		seen = len(all)
+	}
+	use(8, 10)
+	want("before the rule", "versions 80 8/10@2026-11", "requests 80 8/10@2026-11")
+	w.state.Follow(WarningsByLimit)
+	w.warnOfMeters()
+	want("the rule is on", "webhookAttempts 80 8/10@2026-11")
+	w.execute(&ChangePlan{Origin: w.origin, Plan: "gratis"})
+	use(9, 10)
+	want("the part that was warned of before")
+	use(10, 10, 10, 10)
+	want("other parts", "versions 95 10/10@2026-11", "versions 100 10/10@2026-11", "requests 95 10/10@2026-11", "requests 100 10/10@2026-11",
+		"webhookAttempts 95 10/10@2026-11", "webhookAttempts 100 10/10@2026-11")
+	for _, a := range []Allowance{VersionsAllowance, RequestsAllowance} {
+		if given := w.state.Organization(w.origin.Organization).Warned[a]; given.Limit != 10 || given.Used != [warningCount]int64{0, 10, 10} {
+			t.Errorf("%s: %+v", a, given)
 		}
 	}
-	if got, want := fmt.Sprint(again.Organization(o).Warned), fmt.Sprint(w.state.Organization(o).Warned); got != want {
-		t.Errorf("a replay gives %s, want %s", got, want)
+	w.plan("pro", false)
+	want("another limit", "versions 80 10/11@2026-11", "requests 80 10/11@2026-11", "webhookAttempts 80 10/11@2026-11")
+	w.now = month.End()
+	month = PeriodOf(w.now)
+	use(9, 11)
+	want("another month", "versions 80 9/11@2026-12", "requests 80 9/11@2026-12", "webhookAttempts 80 9/11@2026-12")
+	w.replays()
+}
+
+// The last notes of a month outlive its end, whatever changes of plan came before and after them.
+func TestLastNotesOfAMonth(t *testing.T) {
+	for name, next := range map[string]func(w *world, month Period){
+		"a look": func(w *world, _ Period) { w.warnOfMeters() },
+		"a change of plan before the first look": func(w *world, month Period) {
+			for _, a := range MeteredAllowances() {
+				w.meter(a, month, 80, 100)
+			}
+			w.plan("gratis", false)
+		},
+	} {
+		w := newWorld(t, testSigner(t), 10)
+		w.state.Follow(WarningsByLimit)
+		for plan, n := range map[string]int64{"gratis": 10, "pro": 100} {
+			w.state.plans[plan] = Plan{PerMinute: 1, RequestsPerMonth: &n, WebhookAttemptsPerMonth: &n}
+		}
+		month := PeriodOf(w.now)
+		w.now = month.End().Add(-time.Second)
+		for _, a := range MeteredAllowances() {
+			w.meter(a, month, 8, 10)
+		}
+		w.warnOfMeters()
+		w.plan("pro", false)
+		seen := len(w.events)
+		// Decisions may be dated a little after what was noted before them.
+		noted := w.now.Add(-time.Second)
+		for _, a := range MeteredAllowances() {
+			w.state.AddMetered(w.origin.Organization, a, month,
+				MeterUsage{Used: 80, ReachedAt: [warningCount]*time.Time{&noted}, Limits: [warningCount]*int64{new(int64(100))}})
+		}
+		w.now = month.End()
+		next(w, month.Next())
+		w.warnOfMeters()
+		got := fmt.Sprint(allowances(w.events[seen:]))
+		for _, a := range MeteredAllowances() {
+			if warning := fmt.Sprintf("%s 80 80/100@%s", a, month); strings.Count(got, warning) != 1 {
+				t.Errorf("%s: %s, want %s once", name, got, warning)
+			}
+		}
+	}
+}
+
+// A process that had not heard of a change of plan notes parts of the former limit: nobody is warned of these.
+func TestNotesOfAFormerPlanAreNoWarnings(t *testing.T) {
+	for _, plan := range []string{"pro", "endless"} {
+		w := newWorld(t, testSigner(t), 10)
+		w.state.Follow(WarningsByLimit)
+		for plan, n := range map[string]*int64{"gratis": new(int64(10)), "pro": new(int64(100)), "endless": nil} {
+			w.state.plans[plan] = Plan{PerMinute: 1, RequestsPerMonth: n, WebhookAttemptsPerMonth: n}
+		}
+		w.plan(plan, false)
+		month := PeriodOf(w.now)
+		for _, a := range MeteredAllowances() {
+			w.meter(a, month, 10, 10, 10, 10)
+		}
+		w.warnOfMeters()
+		w.now = month.End()
+		w.warnOfMeters()
+		w.plan("gratis", false)
+		if got := allowances(w.events); got != nil {
+			t.Errorf("%s: %s", plan, got)
+		}
 	}
 }
 
