@@ -266,12 +266,14 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	return it, err
 }
 
-// chargeAttempts takes attempts from the month's allowance and returns how many have been taken in all. As the meter of
-// requests it notes when a part of the allowance was reached, once for each limit, for queue.MeterWarner.
+// chargeAttempts takes attempts from the month's allowance, too many of them if fewer are left, and returns how many have
+// been taken in all. As the meter of requests it notes when a part of the allowance was reached, once for each limit, for
+// queue.MeterWarner. An allowance of none has no parts.
 const chargeAttempts = `INSERT INTO webhook_usage AS u (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
 	SELECT s.shard, n.id, $2, n.wanted, CASE WHEN 100 * n.wanted >= 80 * n.most THEN $5::timestamptz END,
 		CASE WHEN 100 * n.wanted >= 95 * n.most THEN $5 END, CASE WHEN n.wanted >= n.most THEN $5 END, n.most, n.most, n.most
-	FROM shard_heads s, unnest($3::uuid[], $4::bigint[], $6::bigint[]) AS n(id, wanted, most) WHERE s.shard = $1
+	FROM shard_heads s, (SELECT id, wanted, nullif(most, 0) FROM unnest($3::uuid[], $4::bigint[], $6::bigint[]) AS u(id, wanted, most)) AS n(id, wanted, most)
+	WHERE s.shard = $1
 	ORDER BY n.id
 	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + excluded.used,
 		reached_80 = CASE WHEN 100 * (u.used + excluded.used) >= 80 * excluded.limit_80
@@ -284,6 +286,11 @@ const chargeAttempts = `INSERT INTO webhook_usage AS u (shard, organization_id, 
 		limit_95 = CASE WHEN 100 * (u.used + excluded.used) >= 95 * excluded.limit_95 THEN excluded.limit_95 ELSE u.limit_95 END,
 		limit_100 = CASE WHEN u.used + excluded.used >= excluded.limit_100 THEN excluded.limit_100 ELSE u.limit_100 END
 	RETURNING organization_id, used`
+
+// capAttempts gives back what chargeAttempts has taken too many, in its transaction: nobody sees them.
+const capAttempts = `UPDATE webhook_usage u SET used = greatest(u.used - n.wanted, n.most)
+	FROM (SELECT id, wanted, most FROM unnest($3::uuid[], $4::bigint[], $5::bigint[]) AS u(id, wanted, most) LIMIT cardinality($3::uuid[])) AS n
+	WHERE u.shard = $1 AND u.organization_id = n.id AND u.period = $2 AND u.used > n.most`
 
 // charge takes an attempt of the month for every row that can be sent, up to the limit of the organization's plan if it
 // has one; the other rows stay uncharged. Unused attempts are given back with the results.
@@ -301,37 +308,45 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 	if len(wanted) == 0 {
 		return nil
 	}
-	ids, period := sorted(wanted), domain.PeriodOf(now)
-	charged, err := statement.Map[domain.OrganizationID, int64](ctx, s.Pool, "charge webhook attempts", chargeAttempts, s.shard, int32(period), ids,
-		statement.Column(ids, func(o domain.OrganizationID) int64 { return int64(len(wanted[o])) }), now,
-		statement.Column(ids, func(o domain.OrganizationID) *int64 {
-			if limit := limits[o]; limit != nil && *limit > 0 {
-				return limit
-			}
-			return nil // of an allowance of none no part is reached
-		}))
-	if err != nil {
+	ids, period, charged := sorted(wanted), int32(domain.PeriodOf(now)), map[domain.OrganizationID]int64{}
+	counts := statement.Column(ids, func(o domain.OrganizationID) int64 { return int64(len(wanted[o])) })
+	most := statement.Column(ids, func(o domain.OrganizationID) *int64 { return limits[o] })
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue(chargeAttempts, s.shard, period, ids, counts, now, most).Query(func(rows pgx.Rows) error {
+		var o domain.OrganizationID
+		var used int64
+		_, err := pgx.ForEachRow(rows, []any{&o, &used}, func() error {
+			charged[o] = used
+			return nil
+		})
 		return err
+	})
+	b.Queue(capAttempts, s.shard, period, ids, counts, most)
+	b.Queue("COMMIT")
+	if err := s.Pool.SendBatch(ctx, b).Close(); err != nil {
+		return statement.Failed("charge webhook attempts", err)
 	}
-	excess := map[domain.OrganizationID]int64{}
 	for o, used := range charged {
-		items := wanted[o]
-		granted := int64(len(items))
-		if limits[o] != nil {
-			granted = max(0, granted-max(0, used-*limits[o]))
+		granted := len(wanted[o])
+		if limit := limits[o]; limit != nil {
+			granted -= int(min(max(0, used-*limit), int64(granted)))
 		}
-		for _, it := range items[:granted] {
+		for _, it := range wanted[o][:granted] {
 			it.charged = true
 		}
-		if n := int64(len(items)) - granted; n > 0 {
-			excess[o] = n
-		}
 	}
-	return s.refund(ctx, period, excess)
+	return nil
 }
 
-const refundAttempts = `UPDATE webhook_usage SET used = greatest(0, used - $4) WHERE shard = $1 AND organization_id = $2 AND period = $3`
+// refundAttempts also takes the notes of parts that are no longer reached: nobody is warned of attempts that were not made.
+const refundAttempts = `UPDATE webhook_usage SET used = greatest(0, used - $4),
+		reached_80 = CASE WHEN 100 * (used - $4) >= 80 * limit_80 THEN reached_80 END,
+		reached_95 = CASE WHEN 100 * (used - $4) >= 95 * limit_95 THEN reached_95 END,
+		reached_100 = CASE WHEN used - $4 >= limit_100 THEN reached_100 END
+	WHERE shard = $1 AND organization_id = $2 AND period = $3`
 
+// refund gives back attempts of a month that were charged and not made.
 func (s *shardWorker) refund(ctx context.Context, period domain.Period, counts map[domain.OrganizationID]int64) error {
 	b := &pgx.Batch{}
 	for _, o := range sorted(counts) {

@@ -28,7 +28,7 @@ func TestWorkerLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"find_due": findDue, "none": findNone, "take": takeRows, "charge": chargeAttempts, "refund": refundAttempts, "lock": lockHeld, "ended": logEnded, "remove": removeEnded, "retried": writeRetried,
+		"find_due": findDue, "none": findNone, "take": takeRows, "charge": chargeAttempts, "cap": capAttempts, "refund": refundAttempts, "lock": lockHeld, "ended": logEnded, "remove": removeEnded, "retried": writeRetried,
 		"released": writeReleased, "working": writeWorking, "failing": writeFailing, "overdue": findFailing, "prune": pruneLog,
 		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard = $1",
 	} {
