@@ -172,8 +172,8 @@ type Warning struct {
 	ReachedAt   time.Time
 }
 
-// warningsOf lists what an organization was warned of in a month under the limit that it has. What was given before
-// warnings belonged to a limit is left out where the present one is not used as far.
+// warningsOf lists what an organization was warned of in a month under the limit that it has. A warning from before warnings
+// belonged to a limit is left out if the present limit is not used as far.
 func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []Warning) {
 	if w.Period != u.Period || u.Limit == nil || w.Limit != 0 && w.Limit != *u.Limit {
 		return nil
@@ -182,7 +182,7 @@ func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []W
 		at := w.ReachedAt[i]
 		switch {
 		case at == nil:
-		case w.Limit != 0:
+		case w.Used[i] != 0:
 			list = append(list, Warning{a, percent, &w.Limit, &w.Used[i], *at})
 		case 100*u.Used >= int64(percent)**u.Limit:
 			list = append(list, Warning{Allowance: a, Percent: percent, ReachedAt: *at})

@@ -20,7 +20,7 @@ func TestQueuesLookUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"due": takeDue, "unwarned": unwarned, "invitation": takeInvitation, "invited": findInvited,
+		"due": takeDue, "unwarned": unwarned, "unwarned_attempts": unwarnedAttempts, "invitation": takeInvitation, "invited": findInvited,
 		"never": "SELECT version_id FROM artifact_versions WHERE shard = $1 AND artifact_id IS NOT NULL AND version = $2",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)

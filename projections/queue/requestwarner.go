@@ -14,25 +14,26 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// unwarnedOf finds organizations that reached a part of an allowance without a warning of it, where a meter noted it: in
-// month $2 of the limit that their plan sets ($5, and $6 of requests and $7 of attempts), and in month $3 before it of any,
-// if that was after $4. Until the rule domain.WarningsByLimit is on, those of webhook attempts are found and not decided.
+// unwarnedOf finds organizations that reached a part of an allowance without a warning of it: those with a note of a meter in
+// month $2, or in month $3 before it if it was made after $4, of the limit that their plan sets ($5, and $6 of requests and
+// $7 of attempts). It agrees with domain.WarnOfMeters: an organization is found until it has been warned, and no longer.
 const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
 	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM %[1]s
 		WHERE shard = $1 AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
 	JOIN LATERAL (SELECT plan, internal FROM organization_state WHERE shard = $1 AND organization_id = r.organization_id OFFSET 0) o ON true
-	LEFT JOIN unnest($5::text[], $6::bigint[], $7::bigint[]) AS l(plan, requests, attempts) ON l.plan = o.plan AND NOT o.internal
+	JOIN unnest($5::text[], $6::bigint[], $7::bigint[]) AS l(plan, requests, attempts) ON l.plan = o.plan AND NOT o.internal
 	LEFT JOIN LATERAL (SELECT period, of_limit, at_80, at_95, at_100 FROM allowance_warnings
 		WHERE shard = $1 AND organization_id = r.organization_id AND allowance = '%[2]s' OFFSET 0) w ON true
 	CROSS JOIN LATERAL (VALUES (r.reached_80, r.limit_80, w.at_80), (r.reached_95, r.limit_95, w.at_95), (r.reached_100, r.limit_100, w.at_100)) AS n(reached, most, given)
-	WHERE n.reached IS NOT NULL AND CASE
-		WHEN r.period = $2 THEN n.most = l.%[3]s AND (n.given IS NULL OR w.period <> r.period OR w.of_limit <> n.most)
-		ELSE n.reached > $4 AND (w.period IS NULL OR w.period < r.period
-			OR w.period = r.period AND n.given IS NULL AND (w.of_limit IS NULL OR w.of_limit = n.most)) END`
+	WHERE n.reached IS NOT NULL AND n.most = l.%[3]s AND (n.given IS NULL OR w.period <> r.period OR w.of_limit <> n.most)
+		AND (r.period = $2 OR n.reached > $4 AND (w.period IS NULL OR w.period <= r.period))`
+
+// followed is about shards alone in which the rule domain.WarningsByLimit is on: until then nobody is warned of attempts.
+const followed = ` AND (SELECT '` + string(domain.WarningsByLimit) + `' = ANY(rules) FROM shard_heads WHERE shard = $1)`
 
 var (
 	unwarned         = unwarnedBy(domain.RequestsAllowance, "requests")
-	unwarnedAttempts = unwarnedBy(domain.AttemptsAllowance, "attempts")
+	unwarnedAttempts = unwarnedBy(domain.AttemptsAllowance, "attempts") + followed
 )
 
 func unwarnedBy(a domain.Allowance, limits string) string {

@@ -28,7 +28,7 @@ type metered struct {
 func newMetered(t *testing.T) *metered {
 	t.Helper()
 	plans, err := domain.ParsePlans([]byte(`{
-		"gratis": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 10, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": 10},
+		"gratis": {"perMinute": 10, "versionsPerMonth": 10, "requestsPerMonth": 10, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": 10},
 		"pro": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 100, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": null}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -261,4 +261,93 @@ func TestWebhookAttemptsAreWarnedOf(t *testing.T) {
 	}
 	m.wants("8 of 10 attempts", o, "webhookAttempts 80 8/10@"+month.String()+" by system")
 	m.wants("a plan without a limit", other)
+}
+
+// looks lets the meters be looked at twice. The first look sends so many commands; none is left for the second.
+func (m *metered) looks(what string, commands int) {
+	m.t.Helper()
+	for _, want := range []int{commands, 0} {
+		sent := 0
+		err := m.warner(func(ctx context.Context, c domain.Command) error {
+			sent++
+			return m.Do(ctx, c)
+		}).Look(context.Background())
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if sent != want {
+			m.t.Errorf("%s: %d commands, want %d", what, sent, want)
+		}
+	}
+}
+
+// attempt counts webhook attempts as a worker does, up to a part that it notes.
+func (m *metered) attempt(o ledgertest.Organization, n int, percent string) {
+	m.t.Helper()
+	_, err := m.Pool.Exec(context.Background(), fmt.Sprintf(`INSERT INTO webhook_usage AS u (shard, organization_id, period, used, reached_%[1]s, limit_%[1]s)
+		VALUES ($1, $2, $3, $4, $5, 10) ON CONFLICT (shard, organization_id, period)
+		DO UPDATE SET used = u.used + excluded.used, reached_%[1]s = excluded.reached_%[1]s, limit_%[1]s = excluded.limit_%[1]s`, percent),
+		o.ID.Shard(), o.ID, int32(domain.PeriodOf(m.Now())), n, m.Now())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// The month in which the rule is switched on has each warning once. Until then attempts are warned of neither by events nor
+// by commands that find nothing to do.
+func TestWarningsOfTheMonthOfTheSwitch(t *testing.T) {
+	m := newMetered(t)
+	o := m.Organization(t, 1, "gratis")
+	month := domain.PeriodOf(m.Now()).String()
+	m.Former(t)
+	version := int32(0)
+	register := func(n int) {
+		for range n {
+			version++
+			m.Must(t, m.Register(t, o, o.Declaration("d", version, fmt.Sprint(version))))
+		}
+	}
+	register(8)
+	m.attempt(o, 8, "80")
+	m.looks("attempts before the switch", 0)
+	m.take(o, "gratis", 8)
+	m.looks("requests before the switch", 1)
+	versions := func(percent, used int) string {
+		return fmt.Sprintf("versions %d %d/10@%s by %s", percent, used, month, o.Key.ID)
+	}
+	want := []string{versions(80, 8), "requests 80 8/10@" + month + " by system"}
+	m.wants("before the switch", o, want...)
+	if _, _, err := eventstore.SwitchOn(t.Context(), m.URL); err != nil {
+		t.Fatal(err)
+	}
+	m.looks("switched on", 1)
+	want = append(want, "webhookAttempts 80 8/10@"+month+" by system")
+	m.wants("switched on", o, want...)
+	m.take(o, "gratis", 2)
+	m.looks("the rest", 1)
+	want = append(want, "requests 95 10/10@"+month+" by system", "requests 100 10/10@"+month+" by system")
+	register(2)
+	want = append(want, versions(95, 10), versions(100, 10))
+	m.wants("the rest", o, want...)
+	m.Must(t, &domain.ChangePlan{Origin: o.Operator(), Plan: "gratis"})
+	m.looks("the same plan", 0)
+	m.wants("the same plan", o, want...)
+}
+
+// What a month's last seconds reached of a new plan is found in the next month, once. Notes of a former plan are not found.
+func TestNotesOfAMonthsLastSeconds(t *testing.T) {
+	m := newMetered(t)
+	o, late := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "pro")
+	month := domain.PeriodOf(m.Now())
+	m.set(month.End().Add(-time.Minute))
+	m.take(o, "gratis", 8)
+	m.looks("the former plan", 1)
+	m.Must(t, &domain.ChangePlan{Origin: o.Operator(), Plan: "pro"})
+	m.set(month.End().Add(-time.Second))
+	m.take(o, "pro", 72)
+	m.take(late, "gratis", 10) // by a process that has not heard of the new plan
+	m.set(month.End().Add(time.Hour))
+	m.looks("the next month", 1)
+	m.wants("the next month", o, "requests 80 8/10@"+month.String()+" by system", "requests 80 80/100@"+month.String()+" by system")
+	m.wants("a former plan", late)
 }
