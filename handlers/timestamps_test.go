@@ -343,8 +343,8 @@ func (s *service) othersVerify(raw []byte, trusted *evidence.TrustedKeys, existe
 	}}})
 	check(s.t, err)
 	for _, v := range inNode(s.t, file) {
-		if v.ExitCode != 0 || !strings.Contains(string(v.Findings), `"time":"valid","existedBefore":"`+existedBefore+`"`) {
-			s.t.Errorf("in Node.js: %d %s", v.ExitCode, v.Findings)
+		if v.ExitCode != 0 || v.Findings["time"] != "valid" || v.Findings["existedBefore"] != existedBefore {
+			s.t.Errorf("in Node.js: %d %v", v.ExitCode, v.Findings)
 		}
 	}
 	evidenceFile, keysFile := filepath.Join(s.t.TempDir(), "evidence"), filepath.Join(s.t.TempDir(), "keys")

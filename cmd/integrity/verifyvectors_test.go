@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/cli"
-
-	"integrityledger/schemas"
+	"integrityledger/schemas/vectortest"
 )
 
 // TestVerifyVectors gives the command every published vector, as files.
 func TestVerifyVectors(t *testing.T) {
-	text, err := schemas.File(schemas.VectorsFile)
+	text, err := vectortest.Read()
 	if err != nil {
 		t.Fatal(err)
 	}

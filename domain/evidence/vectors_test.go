@@ -15,9 +15,10 @@ import (
 	"github.com/gowebpki/jcs"
 
 	"integrityledger/schemas"
+	"integrityledger/schemas/vectortest"
 )
 
-// vectorFile is the form of schemas/verification-vectors.json, which verifiers in other languages run.
+// vectorFile is the form of schemas/verification-vectors.json with every vector whole (see schemas/vectortest).
 type vectorFile struct {
 	Description string            `json:"description"`
 	Version     int               `json:"version"`
@@ -68,7 +69,8 @@ type expectedFindings struct {
 	Witnessed      *int    `json:"witnessed"`
 }
 
-const vectorDescription = "Test vectors for verifiers of Integrity Ledger receipts. The receipt is the exact text to verify, or the base64 of its bytes; " +
+const vectorDescription = "Test vectors for verifiers of Integrity Ledger receipts. A member that a vector leaves out has the value in defaults; so have the members of its expect and of its findings. " +
+	"The receipt is the exact text to verify, or a list of parts to join: texts, and pairs [start, length] that name Unicode characters of the receipt of the vector that from names. Where receiptBase64 is not null, it is the receipt's bytes instead. " +
 	"trustedKeys names an exact text of the member trustedKeys above; documentBase64 is the document to compare, null for none; now is the verifier's clock. " +
 	"Exit code 0: everything supplied and required holds; 1: something does not; 2: the trusted-keys file is refused, so nothing is checked and findings is null. " +
 	"An inclusion is not-checked where the trusted keys hold no logKeys, too, and a time where they hold none or no timestampAuthorities. " +
@@ -274,14 +276,13 @@ func compared(content []byte, match bool) func(*vector) {
 // file is the published form. It is the same in every run.
 func (b *vectorBook) file() []byte {
 	b.t.Helper()
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", " ")
-	if err := encoder.Encode(vectorFile{vectorDescription, 1, b.trust, b.list}); err != nil {
+	text, err := vectortest.Compact(marshal(b.t, vectorFile{vectorDescription, 2, b.trust, b.list}),
+		"private export", "inclusion", "chain: through an intermediate", "revoked signing key: stamped before",
+		"witnesses: two", "checkpoint: with 99 cosignatures", "64 KiB")
+	if err != nil {
 		b.t.Fatal(err)
 	}
-	return text.Bytes()
+	return text
 }
 
 // TestVectorsFile holds the published file to the table; -update writes it.
@@ -305,7 +306,11 @@ func TestVectorsFile(t *testing.T) {
 // TestVectors reads the table back as another verifier would, and verifies.
 func TestVectors(t *testing.T) {
 	var file vectorFile
-	if err := json.Unmarshal(vectors(t).file(), &file); err != nil {
+	whole, err := vectortest.Expand(vectors(t).file())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(whole, &file); err != nil {
 		t.Fatal(err)
 	}
 	seen := make(map[string]bool)
