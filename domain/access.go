@@ -81,12 +81,12 @@ func (a Access) Credential() [16]byte {
 	return a.Key
 }
 
-// Actor names the caller in events.
-func (a Access) Actor() string {
+// Actor is the caller in events.
+func (a Access) Actor() Actor {
 	if a.Key.IsZero() {
-		return a.Member.String()
+		return MemberActor(a.Member)
 	}
-	return a.Key.String()
+	return KeyActor(a.Key)
 }
 
 // Authorize refuses a key without the scope, then a role that may not use it.
@@ -120,10 +120,12 @@ type MinuteCount struct {
 // is the only way from a command to the load statement of its group, and lets no text through that PostgreSQL refuses.
 func (n *Needs) Add(c Command) {
 	by := c.CommandOrigin()
-	if key, err := ParseID[KeyID](by.Actor); err == nil {
-		n.Keys = append(n.Keys, key)
-	} else if member, err := ParseID[MemberID](by.Actor); err == nil {
-		n.addMember(by.Organization, member, "")
+	switch by.Actor.Kind() {
+	case ActorKey:
+		n.Keys = append(n.Keys, by.Actor.Key())
+	case ActorMember:
+		n.addMember(by.Organization, by.Actor.Member(), "")
+	case ActorOperator, ActorSystem, ActorNobody:
 	}
 	if !by.Link.IsZero() {
 		n.Links = append(n.Links, by.Link)
@@ -156,7 +158,7 @@ func (n CompanyNeed) texts() [3]string { return [3]string{n.Reference} }
 func (n DeclarationNeed) texts() [3]string {
 	return [3]string{n.CompanyReference, n.Source, n.DocumentReference}
 }
-func (c Claim) texts() [3]string { return [3]string{c.Route, c.Caller, c.Key} }
+func (c Claim) texts() [3]string { return [3]string{c.Route, c.Caller.String(), c.Key} }
 
 // Decide judges the actor, decides the command and charges its events. It is the only way from a group to a command's
 // Decide: what was known of the actor before the queue may have ended since. used is which request of its organization's
@@ -217,30 +219,41 @@ func (s *State) PerMinute(id OrganizationID) (int, error) {
 // credential, then by the limit of the minute, then by scope and role. What operators and the service itself do is not
 // judged; any other actor that names neither a key nor a member is refused.
 func (s *State) Judge(c Origin, used int, now time.Time) error {
-	if c.Actor == OperatorActor || c.Actor == SystemActor {
+	switch {
+	case !c.Actor.Judged():
 		return nil
-	}
-	if c.Console {
+	case c.Console:
 		return s.judgeConsole(c)
 	}
-	if id, err := ParseID[KeyID](c.Actor); err == nil {
-		key := s.keys[id]
-		if key == nil || key.Organization != c.Organization || key.ended(now) {
-			return ErrKeyRefused
-		}
-		member := s.activeMember(c.Organization, key.Member)
-		if member == nil {
-			return ErrKeyRefused
-		}
-		if err := s.withinMinute(c, used, now); err != nil {
-			return err
-		}
-		return c.authorize(Access{Key: id, Scopes: key.Scopes, Role: member.Role})
+	switch c.Actor.Kind() {
+	case ActorKey:
+		return s.judgeKey(c, used, now)
+	case ActorMember:
+		return s.judgeLink(c)
+	case ActorOperator, ActorSystem, ActorNobody:
 	}
-	id, err := ParseID[MemberID](c.Actor)
-	if err != nil {
+	return ErrKeyRefused
+}
+
+// judgeKey refuses a key that has ended, or whose member may no longer act.
+func (s *State) judgeKey(c Origin, used int, now time.Time) error {
+	key := s.keys[c.Actor.Key()]
+	if key == nil || key.Organization != c.Organization || key.ended(now) {
 		return ErrKeyRefused
 	}
+	member := s.activeMember(c.Organization, key.Member)
+	if member == nil {
+		return ErrKeyRefused
+	}
+	if err := s.withinMinute(c, used, now); err != nil {
+		return err
+	}
+	return c.authorize(Access{Key: key.ID, Scopes: key.Scopes, Role: member.Role})
+}
+
+// judgeLink refuses a member who acts through an OAuth link without an effective consent.
+func (s *State) judgeLink(c Origin) error {
+	id := c.Actor.Member()
 	member := s.activeMember(c.Organization, id)
 	if c.Link.IsZero() { // the redemption of a link, before there is a consent
 		if member == nil {
@@ -257,9 +270,8 @@ func (s *State) Judge(c Origin, used int, now time.Time) error {
 
 // judgeConsole refuses a member who has signed in and may no longer act, or whose role may not use the scope.
 func (s *State) judgeConsole(c Origin) error {
-	id, err := ParseID[MemberID](c.Actor)
-	member := s.activeMember(c.Organization, id)
-	if err != nil || member == nil {
+	member := s.activeMember(c.Organization, c.Actor.Member())
+	if member == nil {
 		return ErrSessionEnded
 	}
 	if c.Scope != "" && !member.Role.Allows(c.Scope) {
@@ -292,10 +304,15 @@ func (c Origin) authorize(a Access) error {
 
 // MayAct says what would have to be true for an actor to act at a moment; it is empty if the actor may act. It is
 // Judge without scope and role, for a replay: the state must have seen every event of the organization before.
-func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected string) {
-	member, err := ParseID[MemberID](actor)
-	if id, notKey := ParseID[KeyID](actor); notKey == nil {
-		key := s.keys[id]
+func (s *State) MayAct(o OrganizationID, actor Actor, at time.Time) (expected string) {
+	member := actor.Member()
+	switch actor.Kind() {
+	case ActorOperator, ActorSystem:
+		return ""
+	case ActorNobody:
+		return "an act of a key, a member, the operator or the service"
+	case ActorKey:
+		key := s.keys[actor.Key()]
 		switch {
 		case key == nil || key.Organization != o:
 			return "an act of a key of the organization"
@@ -304,33 +321,24 @@ func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected s
 		case !at.Before(key.ExpiresAt):
 			return "no act of the key after it expired at " + evidence.FormatTime(key.ExpiresAt)
 		}
-		member, err = key.Member, nil
+		member = key.Member
+	case ActorMember:
 	}
-	if err == nil && s.activeMember(o, member) == nil {
+	if s.activeMember(o, member) == nil {
 		return "an act of an active member, not of " + member.String()
-	}
-	if err != nil && actor != OperatorActor && actor != SystemActor {
-		return "an act of a key, a member, the operator or the service"
 	}
 	return ""
 }
 
 // actingKey is the key that a command acts with; nil for members, operators and the service itself.
-func (s *State) actingKey(c Origin) *APIKey {
-	id, err := ParseID[KeyID](c.Actor)
-	if err != nil {
-		return nil
-	}
-	return s.keys[id]
-}
+func (s *State) actingKey(c Origin) *APIKey { return s.keys[c.Actor.Key()] }
 
 // actingMember is the member behind a command; zero for operators and the service itself.
 func (s *State) actingMember(c Origin) MemberID {
 	if key := s.actingKey(c); key != nil {
 		return key.Member
 	}
-	id, _ := ParseID[MemberID](c.Actor)
-	return id
+	return c.Actor.Member()
 }
 
 // mayActAs refuses whoever would make a key of another member with which that member reviews, approves or certifies: a
@@ -350,7 +358,7 @@ func (s *State) mayActAs(c Origin, member MemberID, scopes []Scope) error {
 // mayChange refuses whoever would make, change, end or act as an owner without being one. Operators and the service itself
 // may.
 func (s *State) mayChange(c Origin, roles ...Role) error {
-	if c.Actor == OperatorActor || c.Actor == SystemActor || !slices.Contains(roles, Owner) {
+	if !c.Actor.Judged() || !slices.Contains(roles, Owner) {
 		return nil
 	}
 	if m := s.activeMember(c.Organization, s.actingMember(c)); m == nil || m.Role != Owner {

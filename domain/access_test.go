@@ -19,7 +19,7 @@ func TestJudgeOfLinks(t *testing.T) {
 	link := start.Outcome.ID
 	operator := w.origin
 	acts := func(change func(*Origin)) Code {
-		origin := Origin{Organization: operator.Organization, Actor: owner.String(), Link: link, Scope: ArtifactsRead}
+		origin := Origin{Organization: operator.Organization, Actor: MemberActor(owner), Link: link, Scope: ArtifactsRead}
 		if change != nil {
 			change(&origin)
 		}
@@ -37,14 +37,14 @@ func TestJudgeOfLinks(t *testing.T) {
 	}
 	want("a link that nobody has redeemed", acts(nil), IdentityNotLinked)
 	redeem := &RedeemLink{
-		Origin: Origin{Organization: operator.Organization, Actor: owner.String()}, Link: link, SecretSHA256: start.Outcome.SecretSHA256, Scopes: []Scope{ArtifactsRead},
+		Origin: Origin{Organization: operator.Organization, Actor: MemberActor(owner)}, Link: link, SecretSHA256: start.Outcome.SecretSHA256, Scopes: []Scope{ArtifactsRead},
 	}
 	want("its redemption", w.execute(redeem), "")
 	want("an act", acts(nil), "")
 	want("a scope that was not consented to", acts(func(c *Origin) { c.Scope = VerifyRead }), MissingScope)
 	want("a member without a link", acts(func(c *Origin) { c.Link = LinkID{} }), MissingScope)
 	want("another organization", acts(func(c *Origin) { c.Organization[0]++ }), IdentityNotLinked)
-	want("nobody", acts(func(c *Origin) { c.Actor = "" }), InvalidKey)
+	want("nobody", acts(func(c *Origin) { c.Actor = Actor{} }), InvalidKey)
 	w.execute(&WithdrawConsent{Origin: operator, Link: link})
 	want("a consent that was withdrawn", acts(nil), IdentityNotLinked)
 }
@@ -87,7 +87,7 @@ func TestErasedWithinAGroup(t *testing.T) {
 // BenchmarkDecide holds the cost of the judgement against that of the decision alone.
 func BenchmarkDecide(b *testing.B) {
 	w := newWorld(b, testSigner(b), 1<<40)
-	origin := Origin{Organization: w.origin.Organization, Actor: w.key.String(), RequestID: "r", Scope: IntegrityWrite}
+	origin := Origin{Organization: w.origin.Organization, Actor: KeyActor(w.key), RequestID: "r", Scope: IntegrityWrite}
 	c := w.registrar.Prepare(origin, w.key, KeyLimits{}, Declaration{
 		VersionReference: VersionReference{"company-1", "billing", "a", 1},
 		SHA256:           sha256.Sum256([]byte("x")), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
@@ -174,7 +174,7 @@ func TestMinuteIsJudgedAfterTheCredentialAndBeforeTheScope(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10) // one request a minute
 	reader, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: []Scope{IntegrityRead}, Lifetime: DefaultKeyLifetime}, w.now)
 	w.execute(reader)
-	origin := Origin{Organization: w.origin.Organization, Actor: reader.Outcome.ID.String(), Minute: w.now.Unix() / 60}
+	origin := Origin{Organization: w.origin.Organization, Actor: KeyActor(reader.Outcome.ID), Minute: w.now.Unix() / 60}
 	for _, c := range []struct {
 		what    string
 		minute  int64

@@ -79,7 +79,7 @@ func dayUsed(most int64, reset time.Duration) *Error {
 // too, because no request of the month is taken there.
 func administrative(c Command) bool {
 	by := c.CommandOrigin()
-	if by.Actor == OperatorActor || by.Actor == SystemActor {
+	if !by.Actor.Judged() {
 		return false
 	}
 	switch plain(c).(type) {

@@ -20,7 +20,7 @@ type APIKey struct {
 	Member       MemberID
 	Scopes       []Scope
 	KeyLimits
-	CreatedBy string // the actor
+	CreatedBy Actor
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	RevokedAt *time.Time

@@ -218,8 +218,8 @@ func TestNobodyActsAsAnother(t *testing.T) {
 		if slices.Contains([]Scope{ReviewsWrite, ApprovalsWrite, CertificatesWrite}, scope) {
 			want = RoleRequired
 		}
-		member := Origin{Organization: w.origin.Organization, Actor: acting.Member.String(), RequestID: "r", Console: true}
-		self := Origin{Organization: w.origin.Organization, Actor: of.Outcome.Member.String(), RequestID: "r", Console: true}
+		member := Origin{Organization: w.origin.Organization, Actor: MemberActor(acting.Member), RequestID: "r", Console: true}
+		self := Origin{Organization: w.origin.Organization, Actor: MemberActor(of.Outcome.Member), RequestID: "r", Console: true}
 		for by, origin := range map[string]Origin{"a key": byKey, "a member": member, "itself": self} {
 			want := want
 			if by == "itself" {
@@ -241,7 +241,7 @@ func TestNobodyActsAsAnother(t *testing.T) {
 func TestGrantsThatARotationCopies(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	w.grantMore(2*MaxCopiedGrants + 1)
-	origin := Origin{Organization: w.origin.Organization, Actor: w.state.keys[w.key].Member.String(), RequestID: "r", Console: true}
+	origin := Origin{Organization: w.origin.Organization, Actor: MemberActor(w.state.keys[w.key].Member), RequestID: "r", Console: true}
 	for _, c := range []struct {
 		origin Origin
 		copy   bool
@@ -268,7 +268,7 @@ func (w *world) acting(role Role, lifetime time.Duration, limits KeyLimits, scop
 	if code := w.execute(c); code != "" {
 		w.t.Fatal(code)
 	}
-	return Origin{Organization: w.origin.Organization, Actor: c.Outcome.ID.String(), RequestID: "r", Scope: OrganizationAdmin}, &c.Outcome
+	return Origin{Organization: w.origin.Organization, Actor: KeyActor(c.Outcome.ID), RequestID: "r", Scope: OrganizationAdmin}, &c.Outcome
 }
 
 // TestKeysGiveWhatTheyHave makes and rotates keys with a key that has limits of its own: no key has more than the one
@@ -345,7 +345,7 @@ func TestKeysGiveWhatTheyHave(t *testing.T) {
 // TestCreateKeyGrants grants companies in the command that makes a key: all of them, or there is no key.
 func TestCreateKeyGrants(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
-	origin := Origin{Organization: w.origin.Organization, Actor: w.key.String(), RequestID: "r"}
+	origin := Origin{Organization: w.origin.Organization, Actor: KeyActor(w.key), RequestID: "r"}
 	second := &CreateCompany{Origin: w.origin, Reference: "company-2"}
 	w.execute(second)
 	create := CreateKey{Origin: origin, Email: "owner@example.com", Name: "Büro", Scopes: []Scope{IntegrityRead}, Companies: []string{"company-1", "missing", "company-2"}}

@@ -119,7 +119,7 @@ func (c *RotateKey) Need(n *Needs) {
 }
 
 // limited is true of a rotation that copies at most MaxCopiedGrants: one by a member or a key.
-func (c *RotateKey) limited() bool { return c.Actor != OperatorActor && c.Actor != SystemActor }
+func (c *RotateKey) limited() bool { return c.Actor.Judged() }
 
 // Decide implements Command. Only a key that still works has a successor: one
 // that was revoked or has expired says nothing about the right to another.

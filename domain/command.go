@@ -158,7 +158,7 @@ type ContentNeed struct {
 // Origin is on whose behalf a command acts.
 type Origin struct {
 	Organization OrganizationID
-	Actor        string
+	Actor        Actor
 	RequestID    string
 	// Link is the link that an OAuth token acts through; zero for an API key.
 	Link LinkID
@@ -175,12 +175,6 @@ type Origin struct {
 	Spent *Error
 }
 
-// Actors that are not API keys.
-const (
-	OperatorActor = "operator"
-	SystemActor   = "system"
-)
-
 // Draft is an event as Decide makes it: what happened, without place and time.
 type Draft struct {
 	Company CompanyID
@@ -196,13 +190,13 @@ type Draft struct {
 type Claim struct {
 	Organization OrganizationID
 	Route        string // method and template
-	Caller       string // the actor: callers who choose the same key do not share an answer
+	Caller       Actor  // callers who choose the same key do not share an answer
 	Key          string
 	Token        [16]byte
 }
 
 // Scope is the column route of the claim's row: what a key is unique in beside its organization.
-func (c Claim) Scope() string { return c.Route + " " + c.Caller }
+func (c Claim) Scope() string { return c.Route + " " + c.Caller.String() }
 
 // StoredAnswer is the answer to a repetition of a claimed request.
 type StoredAnswer struct {

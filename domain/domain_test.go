@@ -236,7 +236,7 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 			d.PreviousVersion = &previous
 		}
 		organization := NewOrganizationID(noon(), 0)
-		c := w.Prepare(Origin{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
+		c := w.Prepare(Origin{Organization: organization, Actor: ParseActor(valid(actor)), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
 		b := &RecordRegisteredBody{
 			RecordID: c.recordID, DocumentID: DocumentID(c.recordID), VersionReference: d.VersionReference, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
 			KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
@@ -265,7 +265,7 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 func TestLeaf(t *testing.T) {
 	id := NewID[EventID](noon())
 	organization := NewOrganizationID(noon(), 0)
-	e := Event{ID: id, Organization: organization, Sequence: 9, V: 1, Type: CompanyCreated, Subject: "com_x", Actor: "operator", RequestID: "r",
+	e := Event{ID: id, Organization: organization, Sequence: 9, V: 1, Type: CompanyCreated, Subject: "com_x", Actor: OperatorActor, RequestID: "r",
 		OccurredAt: noon().Add(1500 * time.Microsecond), Data: []byte(`{"reference":"c"}`), Body: &CompanyCreatedBody{Reference: "c"}}
 	body, _ := json.Marshal(map[string]any{"v": 1, "organization": organization.String(), "sequence": 9, "actor": "operator", "requestId": "r",
 		"company": nil, "subject": "com_x", "data": json.RawMessage(e.Data)})

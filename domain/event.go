@@ -28,7 +28,7 @@ type Event struct {
 	Company      CompanyID // zero where the event belongs to no company
 	Subject      string    // the id of what changed
 	OccurredAt   time.Time // UTC, microseconds, never decreasing within a shard but at a ClockReset
-	Actor        string    // a key's or member's id, "operator" or "system"
+	Actor        Actor
 	RequestID    string
 	Data         []byte
 	Nonce        [16]byte
@@ -54,7 +54,7 @@ func (e *Event) Leaf() []byte {
 // LeafOf is Leaf of an event whose Body is not decoded: payload is that of a registration, nil for all other types.
 func (e *Event) LeafOf(payload []byte) []byte {
 	b := make([]byte, 0, 256+len(e.Data))
-	b = appendMember(b, `{"actor":`, e.Actor)
+	b = appendMember(b, `{"actor":`, e.Actor.String())
 	b = append(b, `,"company":`...)
 	if e.Company.IsZero() {
 		b = append(b, "null"...)

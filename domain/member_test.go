@@ -35,7 +35,7 @@ func TestOwners(t *testing.T) {
 		origin := w.origin
 		switch {
 		case c.by == Owner:
-			origin.Actor = w.key.String()
+			origin.Actor = KeyActor(w.key)
 		case c.by != "":
 			origin, _ = w.acting(c.by, time.Hour, KeyLimits{}, OrganizationAdmin)
 		}

@@ -18,14 +18,21 @@ type needing struct {
 func (c needing) Need(n *Needs)                           { c.need(n) }
 func (needing) Decide(*State, time.Time) ([]Draft, error) { return nil, nil }
 func hostileTexts() []string                              { return []string{"\x00", "a\x00b", "\xff", "\xc0\x80", "\xed\xa0\x80"} }
-func setText(v reflect.Value, path []int, text string)    { v.FieldByIndex(path).SetString(text) }
+func setText(v reflect.Value, path []int, text string) {
+	if f := v.FieldByIndex(path); f.Kind() == reflect.String {
+		f.SetString(text)
+	} else {
+		f.Set(reflect.ValueOf(ParseActor(text)))
+	}
+}
+
 func textFields(t reflect.Type, at []int) (fields [][]int) {
 	for i := range t.NumField() {
 		path := append(slices.Clone(at), i)
-		switch f := t.Field(i); f.Type.Kind() {
-		case reflect.String:
+		switch f := t.Field(i); {
+		case f.Type.Kind() == reflect.String, f.Type == reflect.TypeFor[Actor]():
 			fields = append(fields, path)
-		case reflect.Struct:
+		case f.Type.Kind() == reflect.Struct:
 			fields = append(fields, textFields(f.Type, path)...)
 		}
 	}
@@ -76,7 +83,8 @@ func TestNeedsLetNoHostileTextThrough(t *testing.T) {
 				add("after")
 				var got []string
 				for need := range reflect.ValueOf(needs).FieldByIndex(list).Seq2() {
-					got = append(got, reflect.ValueOf(needs).FieldByIndex(list).Index(int(need.Int())).FieldByIndex(field).String())
+					value := reflect.ValueOf(needs).FieldByIndex(list).Index(int(need.Int())).FieldByIndex(field)
+					got = append(got, fmt.Sprint(value.Interface()))
 				}
 				if want := []string{"before", "first", "last", "after"}; !slices.Equal(got, want) {
 					t.Errorf("%s %q: %q are needed", name, text, got)
@@ -91,7 +99,7 @@ func TestNeedsLetNoHostileTextThrough(t *testing.T) {
 func TestNamesHoldNoHostileText(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	member := w.state.keys[w.key].Member
-	person := Origin{Organization: w.origin.Organization, Actor: member.String(), RequestID: "r", Console: true}
+	person := Origin{Organization: w.origin.Organization, Actor: MemberActor(member), RequestID: "r", Console: true}
 	key, hooks := SecretKey{1}, w.origin
 	made, _ := NewCreateWebhook(CreateWebhook{Origin: hooks, URL: "https://receiver.example", Types: MaskOf(WebhookTypes())}, key, w.now)
 	if code := w.execute(made); code != "" {

@@ -75,7 +75,7 @@ func (c *AddPasskey) Need(n *Needs) { n.Passkeys = append(n.Passkeys, c.Member) 
 // Decide implements Command. Only the member who has signed in adds a passkey: whoever else could would sign in as the
 // member.
 func (c *AddPasskey) Decide(s *State, now time.Time) ([]Draft, error) {
-	if !c.Console || c.Actor != c.Member.String() {
+	if !c.Console || c.Actor != MemberActor(c.Member) {
 		return nil, ErrSessionEnded
 	}
 	if !ValidName(c.Name, MaxNameLength) || strings.TrimSpace(c.Name) != c.Name {
@@ -119,7 +119,7 @@ type RemovePasskey struct {
 func (c *RemovePasskey) Need(n *Needs) { n.Passkeys = append(n.Passkeys, c.Member) }
 
 func (c *RemovePasskey) Decide(s *State, _ time.Time) ([]Draft, error) {
-	if c.Actor != OperatorActor && (!c.Console || c.Actor != c.Member.String()) {
+	if c.Actor != OperatorActor && (!c.Console || c.Actor != MemberActor(c.Member)) {
 		return nil, ErrSessionEnded
 	}
 	known := s.passkeys[c.Passkey]

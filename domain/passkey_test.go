@@ -15,7 +15,7 @@ func TestJudgeOfTheConsole(t *testing.T) {
 	w.execute(add)
 	ana := add.Outcome.ID
 	acts := func(change func(*Origin)) Code {
-		origin := Origin{Organization: w.origin.Organization, Actor: ana.String(), Console: true, Scope: IntegrityWrite}
+		origin := Origin{Organization: w.origin.Organization, Actor: MemberActor(ana), Console: true, Scope: IntegrityWrite}
 		if change != nil {
 			change(&origin)
 		}
@@ -32,8 +32,8 @@ func TestJudgeOfTheConsole(t *testing.T) {
 		"a scope of the role":        {nil, ""},
 		"no scope":                   {func(c *Origin) { c.Scope = "" }, ""},
 		"a scope above the role":     {func(c *Origin) { c.Scope = IntegrityAdmin }, RoleRequired},
-		"a key in the console":       {func(c *Origin) { c.Actor = w.key.String() }, InvalidState},
-		"the operator's name":        {func(c *Origin) { c.Actor = "usr_x" }, InvalidState},
+		"a key in the console":       {func(c *Origin) { c.Actor = KeyActor(w.key) }, InvalidState},
+		"the operator's name":        {func(c *Origin) { c.Actor = ParseActor("usr_x") }, InvalidState},
 		"another organization":       {func(c *Origin) { c.Organization[0]++ }, InvalidState},
 		"a member without a session": {func(c *Origin) { c.Console = false }, MissingScope},
 	} {
@@ -54,10 +54,10 @@ func TestPasskeys(t *testing.T) {
 	add := func(email string) Origin {
 		c := &AddMember{Origin: w.origin, Email: email, Role: Viewer}
 		w.execute(c)
-		return Origin{Organization: w.origin.Organization, Actor: c.Outcome.ID.String(), RequestID: "r", Console: true}
+		return Origin{Organization: w.origin.Organization, Actor: MemberActor(c.Outcome.ID), RequestID: "r", Console: true}
 	}
 	ana, ben := add("ana@example.com"), add("ben@example.com")
-	member := func(o Origin) MemberID { id, _ := ParseID[MemberID](o.Actor); return id }
+	member := func(o Origin) MemberID { return o.Actor.Member() }
 	passkey := func(by Origin, of MemberID, name string, id byte) *AddPasskey {
 		return &AddPasskey{Origin: by, Member: of, Name: name, Credential: Credential{CredentialID: []byte{id}, PublicKey: []byte{1}}}
 	}

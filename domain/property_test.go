@@ -486,7 +486,7 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 				changed(m.id, &m.role, nil)
 			default:
 				scope := rapid.SampledFrom([]Scope{"", IntegrityAdmin, IntegrityRead}).Draw(t, "scope")
-				origin := Origin{Organization: operator.Organization, Actor: k.id.String(), RequestID: "r", Scope: scope}
+				origin := Origin{Organization: operator.Organization, Actor: KeyActor(k.id), RequestID: "r", Scope: scope}
 				before := len(w.events)
 				c := &CreateCompany{Origin: origin, Reference: fmt.Sprintf("company-%d", step+2)}
 				want := mayAct(*k, *m, scope, w.now)
@@ -501,19 +501,19 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 
 // checkActors reads the log as a person would.
 func checkActors(t *rapid.T, events []Event) {
-	member, expires := map[string]MemberID{}, map[string]time.Time{}
-	revoked, inactive := map[string]bool{}, map[MemberID]bool{}
+	member, expires := map[KeyID]MemberID{}, map[KeyID]time.Time{}
+	revoked, inactive := map[KeyID]bool{}, map[MemberID]bool{}
 	for i, e := range events {
-		if key := e.Actor; key != OperatorActor && (revoked[key] || !e.OccurredAt.Before(expires[key]) || inactive[member[key]]) {
-			t.Fatalf("event %d, %s, is by %s, which has ended", i, e.Type, key)
+		if key := e.Actor.Key(); e.Actor != OperatorActor && (revoked[key] || !e.OccurredAt.Before(expires[key]) || inactive[member[key]]) {
+			t.Fatalf("event %d, %s, is by %s, which has ended", i, e.Type, e.Actor)
 		}
 		switch b := e.Body.(type) {
 		case *KeyCreatedBody:
-			member[b.KeyID.String()], expires[b.KeyID.String()] = b.MemberID, b.ExpiresAt
+			member[b.KeyID], expires[b.KeyID] = b.MemberID, b.ExpiresAt
 		case *KeyExpiryChangedBody:
-			expires[b.KeyID.String()] = b.ExpiresAt
+			expires[b.KeyID] = b.ExpiresAt
 		case *KeyRevokedBody:
-			revoked[b.KeyID.String()] = true
+			revoked[b.KeyID] = true
 		case *MemberChangedBody:
 			inactive[b.MemberID] = b.Status != MemberActive
 		}

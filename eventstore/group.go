@@ -539,7 +539,7 @@ func appendEvents(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
 		if !e.Company.IsZero() {
 			companies[i] = (*[16]byte)(&e.Company)
 		}
-		types[i], subjects[i], times[i], actors[i], requests[i] = string(e.Type), e.Subject, e.OccurredAt, e.Actor, e.RequestID
+		types[i], subjects[i], times[i], actors[i], requests[i] = string(e.Type), e.Subject, e.OccurredAt, e.Actor.String(), e.RequestID
 		data[i], nonces[i], hashes[i] = e.Data, e.Nonce[:], e.Hash[:]
 		for _, t := range e.Texts {
 			textOrganizations, textIDs = append(textOrganizations, e.Organization), append(textIDs, t.ID)

@@ -152,7 +152,7 @@ func TestRefusedKeyIsNotCounted(t *testing.T) {
 	other, _ := l.Key(t, o, domain.Scopes()...)
 	l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: other.ID})
 	by := o.Origin()
-	by.Actor = other.ID.String()
+	by.Actor = domain.KeyActor(other.ID)
 	for i := range 3 {
 		if used := ask(t, l.Ledger, o.Origin()); used != i+1 {
 			t.Errorf("request %d was counted as %d", i+1, used)
@@ -181,7 +181,7 @@ func TestSplitGroupGivesBackOnce(t *testing.T) {
 	by.Minute = minute
 	other, _ := l.Key(t, o, domain.Scopes()...)
 	l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: other.ID})
-	revoked.Actor = other.ID.String()
+	revoked.Actor = domain.KeyActor(other.ID)
 
 	ctx := context.Background()
 	head, err := l.Pool.Begin(ctx)
@@ -387,7 +387,7 @@ func countForEver() {
 	for range childCallers {
 		go func() {
 			for {
-				answer := l.Execute(context.Background(), counted(domain.Origin{Organization: id, Actor: key}))[0]
+				answer := l.Execute(context.Background(), counted(domain.Origin{Organization: id, Actor: domain.ParseActor(key)}))[0]
 				mu.Lock()
 				fmt.Println(answer.Used)
 				mu.Unlock()

@@ -293,14 +293,14 @@ func (s *server) validateManifest(r *http.Request) (any, error) {
 func viewReview(r query.Review) wire.Review {
 	return wire.Review{
 		ID: r.ID.String(), VersionID: r.VersionID.String(), Outcome: r.Outcome, Statement: r.Statement,
-		Reviewer: wire.Actor{KeyID: r.Key, MemberID: r.Member.String()}, DeclaredAt: evidence.FormatTime(r.DeclaredAt),
+		Reviewer: wire.Actor{KeyID: r.By.String(), MemberID: r.Member.String()}, DeclaredAt: evidence.FormatTime(r.DeclaredAt),
 	}
 }
 
 func viewApproval(p query.Approval) wire.Approval {
 	return wire.Approval{
 		ID: p.ID.String(), VersionID: p.VersionID.String(), Statement: p.Statement,
-		Approver: wire.Actor{KeyID: p.Key, MemberID: p.Member.String()}, ApprovedAt: evidence.FormatTime(p.ApprovedAt),
+		Approver: wire.Actor{KeyID: p.By.String(), MemberID: p.Member.String()}, ApprovedAt: evidence.FormatTime(p.ApprovedAt),
 	}
 }
 
@@ -313,7 +313,7 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 		declared := command.Answer
 		return wire.DeclaredReview{
 			Review: viewReview(query.Review{
-				ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, Key: command.Actor, Member: declared.Body.MemberID,
+				ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, By: command.Actor, Member: declared.Body.MemberID,
 				Outcome: declared.Body.Outcome, Statement: &command.Statement, DeclaredAt: declared.At,
 			}),
 			Version: viewState(declared.Version),
@@ -375,7 +375,7 @@ func (s *server) approve(r *http.Request) (any, error) {
 			approved := command.Answer
 			return response{status: http.StatusCreated, data: wire.ApprovedVersion{
 				Approval: viewApproval(query.Approval{
-					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, Key: command.Actor, Member: approved.Body.MemberID,
+					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, By: command.Actor, Member: approved.Body.MemberID,
 					Statement: &command.Statement, ApprovedAt: approved.At,
 				}),
 				Version: viewState(approved.Version),

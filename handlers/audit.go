@@ -41,14 +41,15 @@ func targetOf(e query.AuditEvent) wire.AuditTarget {
 }
 
 func actorOf(e query.AuditEvent) wire.AuditActor {
-	switch e.Actor {
-	case domain.OperatorActor, domain.SystemActor:
-		return wire.AuditActor{Type: e.Actor}
+	text := e.Actor.String()
+	switch e.Actor.Kind() {
+	case domain.ActorOperator, domain.ActorSystem:
+		return wire.AuditActor{Type: text}
+	case domain.ActorMember:
+		return wire.AuditActor{Type: "user", ID: &text}
+	case domain.ActorKey, domain.ActorNobody:
 	}
-	if strings.HasPrefix(e.Actor, "usr_") {
-		return wire.AuditActor{Type: "user", ID: &e.Actor}
-	}
-	return wire.AuditActor{Type: "key", ID: &e.Actor}
+	return wire.AuditActor{Type: "key", ID: &text}
 }
 
 // targetPattern is the form of whatever events are about: an id, or a public id.

@@ -76,7 +76,7 @@ func TestConsoleCompanies(t *testing.T) {
 	p.sendForm(page+"/access", "company", first.ID.String(), "key", key.String(), "was", "0.0", "cell", "0.0").leads(page + "?said=access#access")
 	p.sendForm(page+"/access?after=company-0", "company", first.ID.String(), "company", second().ID.String(), "key", key.String(), "was", "0.0").leads(page + "?after=company-0&said=access#access")
 	events := s.Events(t, s.org.ID.Shard())[before:]
-	if len(events) != 1 || events[0].Type != domain.CompanyAccessChanged || events[0].Company != first.ID || events[0].Actor != s.org.Key.Member.String() {
+	if len(events) != 1 || events[0].Type != domain.CompanyAccessChanged || events[0].Company != first.ID || events[0].Actor != domain.MemberActor(s.org.Key.Member) {
 		t.Errorf("events %+v", events)
 	}
 	p.visit(page).says(http.StatusOK, `name="cell" value="0.0" aria`, `name="cell" value="1.0" checked`)

@@ -145,7 +145,7 @@ func (s *server) memberAddresses(ctx context.Context, c *call, members []domain.
 func (s *server) happened(ctx context.Context, c *call, events []query.AuditEvent) ([]web.Happened, error) {
 	var members []domain.MemberID
 	for _, e := range events {
-		if id, err := domain.ParseID[domain.MemberID](e.Actor); err == nil {
+		if id := e.Actor.Member(); !id.IsZero() {
 			members = append(members, id)
 		}
 	}
@@ -155,8 +155,10 @@ func (s *server) happened(ctx context.Context, c *call, events []query.AuditEven
 	}
 	gone, err := s.deletedDestinations(ctx, c, events)
 	return each(events, func(e query.AuditEvent) web.Happened {
-		id, _ := domain.ParseID[domain.MemberID](e.Actor)
-		return web.Happened{At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor, ActorName: names[id], Gone: gone[e.Subject], Sequence: e.Sequence}
+		return web.Happened{
+			At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor.String(), ActorName: names[e.Actor.Member()],
+			Gone: gone[e.Subject], Sequence: e.Sequence,
+		}
 	}), err
 }
 

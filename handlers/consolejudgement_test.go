@@ -89,7 +89,7 @@ func (c *consoleService) newAuthenticator() authenticator {
 	// COSE: {1: 2 (EC2), 3: -7 (ES256), -1: 1 (P-256), -2: x, -3: y}
 	public := slices.Concat([]byte{0xa5, 1, 2, 3, 0x26, 0x20, 1, 0x21, 0x58, 32}, point[1:33], []byte{0x22, 0x58, 32}, point[33:])
 	must(c.service, &domain.AddPasskey{
-		Origin: domain.Origin{Organization: c.org.ID, Actor: member.String(), RequestID: "test", Console: true}, Member: member, Name: "laptop",
+		Origin: domain.Origin{Organization: c.org.ID, Actor: domain.MemberActor(member), RequestID: "test", Console: true}, Member: member, Name: "laptop",
 		Credential: domain.Credential{CredentialID: a.id, PublicKey: public, Transports: []string{}},
 	})
 	return a

@@ -65,14 +65,14 @@ func (s *server) keysPage(r *http.Request) (any, error) {
 // viewKeys shows keys with the addresses of the members that they act for and that have made them.
 func (s *server) viewKeys(ctx context.Context, c *call, keys ...query.GrantedKey) ([]web.Key, error) {
 	list, err := s.Store.Members(ctx, c.access.Organization)
-	members := map[string]domain.Member{}
+	members := map[domain.MemberID]domain.Member{}
 	for _, m := range list {
-		members[m.ID.String()] = m
+		members[m.ID] = m
 	}
 	return each(keys, func(k query.GrantedKey) web.Key {
 		v := web.Key{
-			KeyName: keyName(k.UsedKey), Scopes: k.Scopes, Companies: k.Companies, MoreCompanies: k.More, Member: members[k.Member.String()].Email,
-			Actor: k.CreatedBy, ActorName: members[k.CreatedBy].Email, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+			KeyName: keyName(k.UsedKey), Scopes: k.Scopes, Companies: k.Companies, MoreCompanies: k.More, Member: members[k.Member].Email,
+			Actor: k.CreatedBy.String(), ActorName: members[k.CreatedBy.Member()].Email, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
 			LastUsedAt: k.LastUsedAt, Networks: k.AllNetworks(), MaxVersionStep: k.MaxVersionStep, State: "active",
 		}
 		if k.Source != nil {
@@ -83,7 +83,7 @@ func (s *server) viewKeys(ctx context.Context, c *call, keys ...query.GrantedKey
 			v.State = "revoked"
 		case !c.start.Before(k.ExpiresAt):
 			v.State = "ended"
-		case members[k.Member.String()].Status != domain.MemberActive:
+		case members[k.Member].Status != domain.MemberActive:
 			v.State = "idle"
 		case k.EndsSoon(c.start):
 			v.State = "soon"

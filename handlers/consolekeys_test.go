@@ -70,7 +70,7 @@ func TestConsoleKeys(t *testing.T) {
 		return key.APIKey
 	}
 	key := read()
-	if !slices.Equal(key.Scopes, []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}) || key.Member != s.org.Key.Member || key.CreatedBy != s.org.Key.Member.String() ||
+	if !slices.Equal(key.Scopes, []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}) || key.Member != s.org.Key.Member || key.CreatedBy != domain.MemberActor(s.org.Key.Member) ||
 		*key.Source != "billing" || len(key.AllNetworks()) != 2 || *key.MaxVersionStep != 3 || key.ExpiresAt.Format(time.DateOnly) != s.Now().AddDate(0, 2, 1).UTC().Format(time.DateOnly) {
 		t.Errorf("the key is %+v", key)
 	}

@@ -120,7 +120,7 @@ func TestMembersInTheConsole(t *testing.T) {
 		}
 	}
 	if got := s.Events(t, s.org.ID.Shard()); !slices.ContainsFunc(got, func(e domain.Event) bool {
-		return e.Type == domain.InvitationMade && e.Actor == s.org.Key.Member.String()
+		return e.Type == domain.InvitationMade && e.Actor == domain.MemberActor(s.org.Key.Member)
 	}) {
 		t.Error("the invitation is not the member's")
 	}

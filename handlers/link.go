@@ -149,7 +149,7 @@ func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, sec
 		return nil, err
 	}
 	command := &domain.RedeemLink{
-		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
+		Origin: domain.Origin{Organization: link.Organization, Actor: domain.MemberActor(link.Member), RequestID: c.requestID},
 		Link:   link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
 	}
 	return command, s.execute(ctx, command)

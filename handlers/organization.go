@@ -48,7 +48,7 @@ func ViewAPIKey(k query.GrantedKey) wire.APIKey {
 	return wire.APIKey{
 		ID: k.ID.String(), Name: k.Name, MemberID: k.Member.String(), Scopes: k.Scopes, Source: k.Source, MaxVersionStep: k.MaxVersionStep,
 		Networks: append([]string{}, k.AllNetworks()...), Grants: wire.KeyGrants{Companies: append([]string{}, k.Companies...), HasMore: k.More},
-		CreatedBy: orNull(k.CreatedBy), CreatedAt: evidence.FormatTime(k.CreatedAt), ExpiresAt: evidence.FormatTime(k.ExpiresAt),
+		CreatedBy: orNull(k.CreatedBy.String()), CreatedAt: evidence.FormatTime(k.CreatedAt), ExpiresAt: evidence.FormatTime(k.ExpiresAt),
 		LastUsedAt: timeOrNull(k.LastUsedAt), RevokedAt: timeOrNull(k.RevokedAt),
 	}
 }

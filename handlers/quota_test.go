@@ -172,7 +172,7 @@ func TestMonthsEnd(t *testing.T) {
 	// Prepared, so received and signed, in the last moment; decided after midnight.
 	s.at(day.End().Add(-time.Millisecond * 500))
 	origin := s.org.Origin()
-	origin.Actor = key.Outcome.ID.String()
+	origin.Actor = domain.KeyActor(key.Outcome.ID)
 	register := s.Registrar.Prepare(origin, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
 	s.at(day.End().Add(time.Millisecond))
 	check(t, s.Do(context.Background(), register))

@@ -170,7 +170,7 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		b.Queue(updateMember, shard, organization, body.MemberID, body.Role, body.Status)
 	case *domain.KeyCreatedBody:
 		b.Queue(insertKey, shard, body.KeyID, organization, body.MemberID, body.SecretSHA256, body.Scopes,
-			body.Source, body.Network, body.MaxVersionStep, body.Networks, textID(body.Name), e.Actor, e.OccurredAt, body.ExpiresAt)
+			body.Source, body.Network, body.MaxVersionStep, body.Networks, textID(body.Name), e.Actor.String(), e.OccurredAt, body.ExpiresAt)
 	case *domain.KeyRenamedBody:
 		b.Queue(renameKey, shard, body.KeyID, body.Name.ID)
 	case *domain.KeyExpiryChangedBody:
@@ -224,11 +224,11 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 			column(body.Detectors, func(d domain.DetectorResult) string { return d.Outcome }), body.ElapsedMicros)
 		b.Queue(setVersionState, shard, body.VersionID, domain.VersionAnalyzed)
 	case *domain.ReviewDeclaredBody:
-		b.Queue(insertReview, shard, body.ReviewID, body.VersionID, organization, e.Actor, body.MemberID, body.Outcome,
+		b.Queue(insertReview, shard, body.ReviewID, body.VersionID, organization, e.Actor.String(), body.MemberID, body.Outcome,
 			body.Statement.ID, e.OccurredAt, e.Sequence)
 		b.Queue(reviewVersion, shard, body.VersionID, domain.VersionReviewed, body.Outcome)
 	case *domain.ArtifactVersionApprovedBody:
-		b.Queue(insertApproval, shard, body.ApprovalID, body.VersionID, organization, e.Actor, body.MemberID,
+		b.Queue(insertApproval, shard, body.ApprovalID, body.VersionID, organization, e.Actor.String(), body.MemberID,
 			body.Statement.ID, e.OccurredAt)
 		b.Queue(setVersionState, shard, body.VersionID, domain.VersionApproved)
 	case *domain.CertificateIssuedBody:

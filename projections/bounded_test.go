@@ -87,7 +87,7 @@ func TestLoadsAreBounded(t *testing.T) {
 		}
 		conn.Close(context.Background())
 	}
-	console := domain.Origin{Organization: o.ID, Actor: o.Key.Member.String(), Console: true}
+	console := domain.Origin{Organization: o.ID, Actor: domain.MemberActor(o.Key.Member), Console: true}
 	rotate := func(by domain.Origin) *domain.RotateKey {
 		command, _ := domain.NewRotateKey(domain.RotateKey{Origin: by, Key: o.Key.ID, CopyGrants: true}, l.Now())
 		return command

@@ -43,7 +43,7 @@ type past struct {
 	id        domain.OrganizationID
 	key       domain.KeyID
 	company   domain.CompanyID
-	actor     string // in the place of the key
+	actor     domain.Actor // in the place of the key
 }
 
 func newPast(t failing) *past {
@@ -113,7 +113,7 @@ func (p *past) append(c domain.Command, drafts []domain.Draft, err error) {
 }
 
 func (p *past) cause() domain.Origin {
-	return domain.Origin{Organization: p.id, Actor: p.key.String(), RequestID: "test"}
+	return domain.Origin{Organization: p.id, Actor: domain.KeyActor(p.key), RequestID: "test"}
 }
 
 func (p *past) register(document string, version int32) domain.PublicID {
@@ -352,7 +352,7 @@ func TestForgeries(t *testing.T) {
 		}, audit.CheckHistory, "new or invited"},
 		"a sign-in link by somebody else": {func(p *past) {
 			p.signInLink()
-			p.events[len(p.events)-1].Actor = p.state.Key(p.key).Member.String()
+			p.events[len(p.events)-1].Actor = domain.MemberActor(p.state.Key(p.key).Member)
 		}, audit.CheckHistory, "an act of the operator"},
 		"a sign-in link of nobody": {func(p *past) {
 			p.signInLink()
@@ -362,7 +362,7 @@ func TestForgeries(t *testing.T) {
 			p.do(&domain.AddMember{Origin: p.operator(), Email: "bob@example.org", Role: domain.Viewer})
 			member := p.state.Key(p.key).Member
 			p.do(&domain.AddPasskey{
-				Origin: domain.Origin{Organization: p.id, Actor: member.String(), RequestID: "test", Console: true}, Member: member,
+				Origin: domain.Origin{Organization: p.id, Actor: domain.MemberActor(member), RequestID: "test", Console: true}, Member: member,
 				Name: "laptop", Credential: domain.Credential{CredentialID: []byte{1}, PublicKey: []byte{1}},
 			})
 			if r := p.audit(); r.Count != 0 {
@@ -607,14 +607,14 @@ func TestEndedActors(t *testing.T) {
 			ended := domain.MemberEnded
 			p.do(&domain.ChangeMember{Origin: p.operator(), Email: "ana@example.org", Status: &ended})
 		}, "an act of an active member, not of usr_"},
-		"a key of nobody": {func(p *past) { p.actor = "key_01h2xcejqtf2nbrexx3vqjhp41" }, "an act of a key of the organization"},
-		"nobody":          {func(p *past) { p.actor = "somebody" }, "an act of a key, a member, the operator or the service"},
+		"a key of nobody": {func(p *past) { p.actor = domain.ParseActor("key_01h2xcejqtf2nbrexx3vqjhp41") }, "an act of a key of the organization"},
+		"nobody":          {func(p *past) { p.actor = domain.ParseActor("somebody") }, "an act of a key, a member, the operator or the service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPast(t)
 			company := func(reference string) *domain.CreateCompany {
 				cause := p.cause()
-				if p.actor != "" {
+				if p.actor != (domain.Actor{}) {
 					cause.Actor = p.actor
 				}
 				return &domain.CreateCompany{Origin: cause, Reference: reference}
@@ -707,7 +707,7 @@ func TestFindingsAreShort(t *testing.T) {
 	p := newPast(t)
 	p.register("d", 1)
 	last := &p.events[len(p.events)-1]
-	last.Actor = strings.Repeat("€", 1<<20)
+	last.Actor = domain.ParseActor(strings.Repeat("€", 1<<20))
 	for _, f := range p.audit().Findings {
 		if len(f.Expected)+len(f.Found) > 3000 || !utf8.ValidString(f.Found) {
 			t.Errorf("%s: %d bytes", f.Check, len(f.Expected)+len(f.Found))

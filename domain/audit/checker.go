@@ -272,7 +272,7 @@ func (c *Checker) acted(e *Event, h *history) []Finding {
 		return nil
 	}
 	if expected := c.state.MayAct(e.Organization, e.Actor, e.OccurredAt); expected != "" {
-		return []Finding{finding(e, CheckActor, expected, e.Actor+" at "+evidence.FormatTime(e.OccurredAt))}
+		return []Finding{finding(e, CheckActor, expected, e.Actor.String()+" at "+evidence.FormatTime(e.OccurredAt))}
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func (c *Checker) known(e *Event) string {
 		}
 		return c.member(e, b.MemberID)
 	case *domain.PasskeyAddedBody:
-		if e.Actor != b.MemberID.String() {
+		if e.Actor != domain.MemberActor(b.MemberID) {
 			return "an act of the member " + b.MemberID.String() + ", who signs in with the passkey"
 		}
 	case *domain.KeyCreatedBody:
@@ -125,8 +125,8 @@ func (c *Checker) key(e *Event, id domain.KeyID) string {
 
 // granted asks for the grant that was needed for what the event says, where a key acted.
 func (c *Checker) granted(e *Event) string {
-	if key, err := domain.ParseID[domain.KeyID](e.Actor); err == nil && !c.state.Granted(key, e.Company) {
-		return "the grant of the company to " + e.Actor
+	if key := e.Actor.Key(); !key.IsZero() && !c.state.Granted(key, e.Company) {
+		return "the grant of the company to " + key.String()
 	}
 	return ""
 }

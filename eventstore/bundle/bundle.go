@@ -187,7 +187,7 @@ type Event struct {
 func View(e *domain.Event) Event {
 	v := Event{
 		Sequence: e.Sequence, ID: e.ID, V: e.V, Type: e.Type, Subject: e.Subject, OccurredAt: evidence.FormatTime(e.OccurredAt),
-		Actor: e.Actor, RequestID: e.RequestID, Data: e.Data, Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), Hash: hex.EncodeToString(e.Hash[:]),
+		Actor: e.Actor.String(), RequestID: e.RequestID, Data: e.Data, Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), Hash: hex.EncodeToString(e.Hash[:]),
 	}
 	if !e.Company.IsZero() {
 		company := e.Company.String()
@@ -287,7 +287,7 @@ func readLine(text []byte, organization domain.OrganizationID, sequence int64) a
 }
 
 func (l *Line) event(e *audit.Event) error {
-	e.Sequence, e.ID, e.V, e.Type, e.Subject, e.Actor, e.RequestID, e.Data = l.Sequence, l.ID, l.V, l.Type, l.Subject, l.Actor, l.RequestID, l.Data
+	e.Sequence, e.ID, e.V, e.Type, e.Subject, e.Actor, e.RequestID, e.Data = l.Sequence, l.ID, l.V, l.Type, l.Subject, domain.ParseActor(l.Actor), l.RequestID, l.Data
 	if l.Company != nil {
 		company, err := domain.ParseID[domain.CompanyID](*l.Company)
 		if err != nil {

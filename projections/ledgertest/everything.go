@@ -97,7 +97,7 @@ func (l *Ledger) links(t testing.TB, o Organization) {
 	l.Must(t, start)
 	id, secret, _ := domain.ParseLinkCode(code)
 	redeem := &domain.RedeemLink{
-		Origin: domain.Origin{Organization: o.ID, Actor: start.Outcome.Member.String(), RequestID: "test"}, Link: id, SecretSHA256: secret, Subject: domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody"),
+		Origin: domain.Origin{Organization: o.ID, Actor: domain.MemberActor(start.Outcome.Member), RequestID: "test"}, Link: id, SecretSHA256: secret, Subject: domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody"),
 	}
 	l.Must(t, redeem)
 	l.Must(t, &domain.WithdrawConsent{Origin: o.Operator(), Link: id})
@@ -105,7 +105,7 @@ func (l *Ledger) links(t testing.TB, o Organization) {
 
 func (l *Ledger) passkeys(t testing.TB, o Organization) {
 	t.Helper()
-	member := domain.Origin{Organization: o.ID, Actor: o.Key.Member.String(), RequestID: "test", Console: true}
+	member := domain.Origin{Organization: o.ID, Actor: domain.MemberActor(o.Key.Member), RequestID: "test", Console: true}
 	link, _ := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: o.Operator(), Member: o.Key.Member}, l.Now())
 	l.Must(t, link)
 	for i := range byte(2) {

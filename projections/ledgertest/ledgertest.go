@@ -178,7 +178,7 @@ type Organization struct {
 
 // Origin is the organization's key acting.
 func (o Organization) Origin() domain.Origin {
-	return domain.Origin{Organization: o.ID, Actor: o.Key.ID.String(), RequestID: "test"}
+	return domain.Origin{Organization: o.ID, Actor: domain.KeyActor(o.Key.ID), RequestID: "test"}
 }
 
 // Operator is the operator acting on the organization.

@@ -218,7 +218,7 @@ func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 	}
 	_, err = store.AuthenticateSubject(ctx, subject, now)
 	refuses(t, err, domain.IdentityNotLinked) // claimed and not redeemed
-	l.Must(t, &domain.RedeemLink{Origin: domain.Origin{Organization: o.ID, Actor: start.Outcome.Member.String()}, Link: id, SecretSHA256: secret, Subject: subject})
+	l.Must(t, &domain.RedeemLink{Origin: domain.Origin{Organization: o.ID, Actor: domain.MemberActor(start.Outcome.Member)}, Link: id, SecretSHA256: secret, Subject: subject})
 
 	change := func(role domain.Role, status domain.MemberStatus) {
 		t.Helper()

@@ -19,7 +19,7 @@ type AuditEvent struct {
 	ID         domain.EventID
 	Sequence   int64
 	OccurredAt time.Time
-	Actor      string
+	Actor      domain.Actor
 	Action     domain.EventType
 	Subject    string
 	RequestID  string

@@ -53,7 +53,7 @@ type ArtifactVersion struct {
 type Review struct {
 	ID         domain.ReviewID
 	VersionID  domain.ArtifactVersionID
-	Key        string
+	By         domain.Actor
 	Member     domain.MemberID
 	Outcome    domain.ReviewOutcome
 	Statement  *string
@@ -64,7 +64,7 @@ type Review struct {
 type Approval struct {
 	ID         domain.ApprovalID
 	VersionID  domain.ArtifactVersionID
-	Key        string
+	By         domain.Actor
 	Member     domain.MemberID
 	Statement  *string
 	ApprovedAt time.Time

@@ -184,7 +184,7 @@ func TestMemberships(t *testing.T) {
 	if got := of("ana@example.org"); len(got) != 1 {
 		t.Errorf("%v", got)
 	}
-	ana := domain.Origin{Organization: first.ID, Actor: add.Outcome.ID.String(), RequestID: "test", Console: true}
+	ana := domain.Origin{Organization: first.ID, Actor: domain.MemberActor(add.Outcome.ID), RequestID: "test", Console: true}
 	l.Must(t, &domain.AddPasskey{Origin: ana, Member: add.Outcome.ID, Name: "Ana's", Credential: domain.Credential{CredentialID: []byte{1}, PublicKey: []byte{1}}})
 	ended := domain.MemberEnded
 	l.Must(t, &domain.ChangeMember{Origin: first.Operator(), Member: add.Outcome.ID, Status: &ended})

@@ -218,7 +218,7 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 		r := &e.Event
 		// If the event of a registration is missing, its evidence verifies as nothing.
 		return []any{&e.ReceivedAt, &e.Sequence, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
-			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce}
+			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), (*zeronull.Timestamptz)(&r.OccurredAt), &r.Actor, (*zeronull.Text)(&r.RequestID), &r.Nonce}
 	}, loadEvidence, shard,
 		statement.Column(batch, func(q *evidenceQuestion) *domain.KeyID {
 			if q.access.Console { // without a grant, as granted has it

@@ -339,7 +339,7 @@ func (a *app) apikeyAffectedCommand() *cobra.Command {
 	v := a.ledgerVerb("apikey affected")
 	v.describeJSON("print JSON, one object a line")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.GrantedKey) error {
-		actor := key.ID.String()
+		actor := domain.KeyActor(key.ID)
 		_, err := v.printAffected(ctx, l, []domain.Shard{key.Organization.Shard()}, func(e *domain.Event) bool { return e.Actor == actor })
 		return err
 	})

@@ -164,7 +164,7 @@ func (d *drill) loseLogKey(ctx context.Context) {
 // registered registers a record, waits until the log holds it, and has its checkpoint stamped.
 func (d *drill) registered(ctx context.Context, to *evidence.Envelope, document string) (found string, held bool, err error) {
 	registrar := domain.Registrar{Issuer: d.ledger.Installation.Issuer, Secret: d.ledger.Installation.Secret, Signer: d.keys.signer}
-	origin := domain.Origin{Organization: d.access.Organization, Actor: d.access.Key.String(), RequestID: d.RequestID()}
+	origin := domain.Origin{Organization: d.access.Organization, Actor: domain.KeyActor(d.access.Key), RequestID: d.RequestID()}
 	command := registrar.Prepare(origin, d.access.Key, domain.KeyLimits{}, domain.Declaration{
 		VersionReference: domain.VersionReference{CompanyReference: drillName, Source: drillName, DocumentReference: document, Version: 1},
 		SHA256:           sha256.Sum256([]byte(document)), SizeBytes: int64(len(document)), MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",

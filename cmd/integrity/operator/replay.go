@@ -74,7 +74,7 @@ type AffectedView struct {
 func viewAffected(e *domain.Event) (v AffectedView, ok bool) {
 	v = AffectedView{
 		PublicID: e.Subject, OrganizationID: e.Organization.String(), Sequence: e.Sequence,
-		OccurredAt: cli.TimeText(e.OccurredAt), Actor: e.Actor, RequestID: e.RequestID,
+		OccurredAt: cli.TimeText(e.OccurredAt), Actor: e.Actor.String(), RequestID: e.RequestID,
 	}
 	if !e.Company.IsZero() {
 		v.CompanyID = new(e.Company.String())

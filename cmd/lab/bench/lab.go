@@ -55,7 +55,7 @@ type organization struct {
 }
 
 func (o *organization) origin() domain.Origin {
-	return domain.Origin{Organization: o.id, Actor: o.key.String(), RequestID: "bench"}
+	return domain.Origin{Organization: o.id, Actor: domain.KeyActor(o.key), RequestID: "bench"}
 }
 
 // newLab makes a ledger in the empty database at url.

@@ -1,0 +1,120 @@
+package domain
+
+import "fmt"
+
+// ActorKind says what an Actor is.
+type ActorKind uint8
+
+// Kinds of actors. A switch on them names every kind: the linter exhaustive refuses one that is left out.
+const (
+	ActorNobody ActorKind = iota
+	ActorKey
+	ActorMember
+	ActorOperator
+	ActorSystem // the service itself
+)
+
+// Actor is who acts: an API key, a member, the operator or the service itself. Actors are equal if their texts are. The
+// zero Actor is nobody, and nobody may act.
+type Actor struct {
+	kind ActorKind
+	id   [16]byte // of the key or the member
+	text string   // that names no actor: a damaged log may hold any, and an audit hashes and shows it
+}
+
+// OperatorActor and SystemActor act without a key and without a member. Go has no struct constants, so they are variables.
+var (
+	OperatorActor = Actor{kind: ActorOperator}
+	SystemActor   = Actor{kind: ActorSystem}
+)
+
+// KeyActor is an API key that acts. The zero key is nobody.
+func KeyActor(id KeyID) Actor {
+	if id.IsZero() {
+		return Actor{}
+	}
+	return Actor{kind: ActorKey, id: id}
+}
+
+// MemberActor is a member who acts without a key. The zero member is nobody.
+func MemberActor(id MemberID) Actor {
+	if id.IsZero() {
+		return Actor{}
+	}
+	return Actor{kind: ActorMember, id: id}
+}
+
+// ParseActor reads what String writes. A text that names no actor is nobody, and stays the text of this nobody.
+func ParseActor(text string) Actor {
+	switch {
+	case text == OperatorActor.String():
+		return OperatorActor
+	case text == SystemActor.String():
+		return SystemActor
+	}
+	if id, err := ParseID[KeyID](text); err == nil && !id.IsZero() {
+		return KeyActor(id)
+	}
+	if id, err := ParseID[MemberID](text); err == nil && !id.IsZero() {
+		return MemberActor(id)
+	}
+	return Actor{text: text}
+}
+
+// Kind is the kind of the actor.
+func (a Actor) Kind() ActorKind { return a.kind }
+
+// Key is the API key that acts, zero for all other actors.
+func (a Actor) Key() (id KeyID) {
+	if a.kind == ActorKey {
+		id = a.id
+	}
+	return id
+}
+
+// Member is the member who acts without a key, zero for all other actors.
+func (a Actor) Member() (id MemberID) {
+	if a.kind == ActorMember {
+		id = a.id
+	}
+	return id
+}
+
+// Judged reports whether the actor needs a right to act and has limits. The operator and the service itself do not.
+func (a Actor) Judged() bool {
+	switch a.kind {
+	case ActorOperator, ActorSystem:
+		return false
+	case ActorKey, ActorMember, ActorNobody:
+	}
+	return true
+}
+
+// String is the actor's text in the log: the id of a key or a member, "operator" or "system".
+func (a Actor) String() string {
+	switch a.kind {
+	case ActorKey:
+		return a.Key().String()
+	case ActorMember:
+		return a.Member().String()
+	case ActorOperator:
+		return "operator"
+	case ActorSystem:
+		return "system"
+	case ActorNobody:
+	}
+	return a.text
+}
+
+// Scan reads a text column (sql.Scanner); NULL is nobody.
+func (a *Actor) Scan(column any) error {
+	switch text := column.(type) {
+	case nil:
+		*a = Actor{}
+	case string:
+		*a = ParseActor(text)
+	default:
+		return fmt.Errorf("an actor is a text, not %T", column)
+	}
+	return nil
+}
