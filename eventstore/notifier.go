@@ -65,8 +65,7 @@ type NotifierConfig struct {
 // the connection that listens: whatever ends one ends the other.
 //
 // The notification comes after the commit, never inside it (a NOTIFY in a transaction takes a lock of the whole
-// database), and a process sends at most one a shard and 5 ms. A look every second covers one that was lost, and the
-// waiters of a process of an earlier version, which announces nothing.
+// database), and a process sends at most one a shard and 5 ms. A look every second covers one that was lost.
 //
 // On Citus the locks are on the nodes, on a connection of each, and notifications go through the coordinator. One that is away
 // concerns its own shards alone: no other waits for it.

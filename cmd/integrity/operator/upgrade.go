@@ -66,11 +66,7 @@ type UpgradeView struct {
 func viewUpgrade(in eventstore.Installation, processes []eventstore.Process) (view UpgradeView, text string) {
 	view = UpgradeView{Version: domain.ThisRelease.String(), MinimumVersion: in.Minimum.String(), Rules: []RuleView{}, Processes: []ProcessView{}}
 	var lines strings.Builder
-	takes := view.MinimumVersion + " or later"
-	if in.Minimum == 0 {
-		takes = "every version"
-	}
-	fmt.Fprintf(&lines, "program  version %s; the ledger takes %s\n", view.Version, takes)
+	fmt.Fprintf(&lines, "program  version %s; the ledger takes %s or later\n", view.Version, view.MinimumVersion)
 	for _, r := range domain.Rules() {
 		rule := RuleView{r.Name, r.Since.String(), r.Changes, slices.Contains(in.Rules, r.Name)}
 		view.Rules = append(view.Rules, rule)
