@@ -140,8 +140,8 @@ func (n *Needs) Add(c Command) {
 	n.Certification.Claims = known(n.Certification.Claims, claims, Claim.texts)
 }
 
-// known leaves out needs, from an index on, that name a text which the ledger cannot keep. Nothing in the ledger has such
-// a name, and the text would fail the statement of the whole group.
+// known leaves out needs, from an index on, that name a text which the ledger cannot keep. Nothing in the ledger has
+// such a name, and the text would fail the statement of the whole group.
 func known[Need any](needs []Need, from int, texts func(Need) [3]string) []Need {
 	return slices.Delete(needs, from+len(slices.DeleteFunc(needs[from:], func(need Need) bool {
 		for _, text := range texts(need) {
@@ -161,8 +161,8 @@ func (n DeclarationNeed) texts() [3]string {
 func (c Claim) texts() [3]string { return [3]string{c.Route, c.Caller.String(), c.Key} }
 
 // Decide judges the actor, decides the command and charges its events. It is the only way from a group to a command's
-// Decide: what was known of the actor before the queue may have ended since. used is which request of its organization's
-// minute the command is, where its group has counted it.
+// Decide: what was known of the actor before the queue may have ended since. used is which request of its
+// organization's minute the command is, where its group has counted it.
 func (s *State) Decide(c Command, used int, now time.Time) ([]Draft, error) {
 	by, spent := c.CommandOrigin(), error(nil)
 	if TakesAway(c) {
@@ -355,8 +355,8 @@ func (s *State) mayActAs(c Origin, member MemberID, scopes []Scope) error {
 	return nil
 }
 
-// mayChange refuses whoever would make, change, end or act as an owner without being one. Operators and the service itself
-// may.
+// mayChange refuses whoever would make, change, end or act as an owner without being one. Operators and the service
+// itself may.
 func (s *State) mayChange(c Origin, roles ...Role) error {
 	if !c.Actor.Judged() || !slices.Contains(roles, Owner) {
 		return nil

@@ -92,9 +92,9 @@ func administrative(c Command) bool {
 }
 
 // TakesAway reports whether a command only revokes, disables or removes something. Such a command is counted, and the
-// limits of the minute and the day never refuse it. Each needs something that a limited command has added, so that their
-// number is limited too; one that changes nothing, and a repeated withdrawal of a grant, which is an event each time,
-// take nothing away.
+// limits of the minute and the day never refuse it. Each needs something that a limited command has added, so that
+// their number is limited too; one that changes nothing, and a repeated withdrawal of a grant, which is an event each
+// time, take nothing away.
 func TakesAway(c Command) bool {
 	switch c := plain(c).(type) {
 	case *RevokeKey, *DeleteWebhook, *RemovePasskey, *WithdrawConsent, *Revoke, *RevokeCertificate, *ReleaseReservation:

@@ -319,8 +319,8 @@ func (k *APIKey) keyEnd(lifetime time.Duration, given, now time.Time) (time.Time
 }
 
 // confine refuses a key that could more than k, which makes it: another scope, a later end, or less narrow limits. What
-// the key leaves open gets the limits of k. Companies are granted with the scope that any grant needs. Without k, a member
-// or the operator makes the key, and the role of its member is all that holds.
+// the key leaves open gets the limits of k. Companies are granted with the scope that any grant needs. Without k, a
+// member or the operator makes the key, and the role of its member is all that holds.
 func (k *APIKey) confine(made *APIKey, grants bool) error {
 	if k == nil {
 		return nil

@@ -104,8 +104,8 @@ func TestKeyLimitsAreChecked(t *testing.T) {
 	})
 }
 
-// TestRotateKey wants the successor to be the former key in everything but id, secret, life and, unless asked for, grants;
-// and the events alone to say all of it.
+// TestRotateKey wants the successor to be the former key in everything but id, secret, life and, unless asked for,
+// grants; and the events alone to say all of it.
 func TestRotateKey(t *testing.T) {
 	signer := testSigner(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -468,7 +468,8 @@ func FuzzParseNetwork(f *testing.F) {
 	})
 }
 
-// An organization has a thousand keys that work. A rotation that leaves the former key at work needs room, any other none.
+// An organization has a thousand keys that work. A rotation that leaves the former key at work needs room, any other
+// none.
 func TestMaxActiveKeys(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1) // has one key
 	create := func() Code {

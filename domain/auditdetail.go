@@ -9,9 +9,9 @@ import (
 
 // auditDetails says, for every event type, which members of an event's data the organization's history shows, in their
 // order: ids and values, never a secret and never a text of a person, of which only the id is shown. A word is the
-// member's name; name=member or name=object.member takes it from another place in the data, and name|value shows a value where the data has no
-// such member. Members with a star are references of the origin: only a key that may use the event's company sees them.
-// companyId is the event's.
+// member's name; name=member or name=object.member takes it from another place in the data, and name|value shows a
+// value where the data has no such member. Members with a star are references of the origin: only a key that may use
+// the event's company sees them. companyId is the event's.
 var auditDetails = map[EventType]string{ //nolint:gosec // names, no credentials
 	OrganizationCreated:       "plan internal perMinute nameTextId=name.id",
 	OrganizationPlanChanged:   "plan internal perMinute",

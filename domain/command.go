@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Command is something that an organization asks for. Decide is a pure function of state and time: the ledger may call it
-// again, on a fresh state, after a group had to be repeated. What a command answers beyond its events stands in its
+// Command is something that an organization asks for. Decide is a pure function of state and time: the ledger may call
+// it again, on a fresh state, after a group had to be repeated. What a command answers beyond its events stands in its
 // Outcome, which Decide sets anew each time and which may be read once Execute has returned nil for the command.
 type Command interface {
 	// CommandOrigin says for which organization and on whose behalf.

@@ -256,11 +256,11 @@ func (c *Register) Need(n *Needs) {
 	}
 }
 
-// Decide implements Command: the key's source, company grant, replay or conflict, the company's status, the reservation,
-// the key's version step, quota (contract section 2), so that a replay succeeds with an exhausted quota, of any version
-// that was accepted and whatever reservation it names. The highest accepted version is the current one; arrival order
-// means nothing. A reserved version keeps its public id, named or not, expired or not. A closed company takes only
-// versions that were reserved before.
+// Decide implements Command: the key's source, company grant, replay or conflict, the company's status, the
+// reservation, the key's version step, quota (contract section 2), so that a replay succeeds with an exhausted quota,
+// of any version that was accepted and whatever reservation it names. The highest accepted version is the current one;
+// arrival order means nothing. A reserved version keeps its public id, named or not, expired or not. A closed company
+// takes only versions that were reserved before.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.VersionReference)

@@ -1,6 +1,6 @@
 // Package domain holds what the ledger is about: its types and ids, the commands that it takes, the events that they
-// become, the decision which commands are accepted (State.Decide), how an event changes the state (State.Apply), and the
-// canonical bytes of events.
+// become, the decision which commands are accepted (State.Decide), how an event changes the state (State.Apply), and
+// the canonical bytes of events.
 //
 // It is pure: no I/O, no clock, no goroutines, nothing of HTTP. Time comes in as an argument, and a command draws each
 // random value once and keeps it, so that a decision can be repeated and a history replayed. One file holds one

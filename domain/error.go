@@ -136,7 +136,8 @@ func Unavailable(message string) *Error {
 	return &Error{Code: TemporarilyUnavailable, Message: message, RetryAfter: time.Second}
 }
 
-// Refusals that are given in several places. What an organization or a key must not know of is answered as what is not there.
+// Refusals that are given in several places. What an organization or a key must not know of is answered as what is not
+// there.
 var (
 	errUnknownOrganization    = Refuse(NotFound, "There is no organization with that id.")
 	errUnknownActiveMember    = Refuse(NotFound, "This organization has no such active member.")

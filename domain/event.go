@@ -115,8 +115,8 @@ var (
 // Every event type is declared here, once: its name, the version of its data, its body and the texts that a body names.
 // How the state changes is the body's method apply. A type whose data changes gets the next version, and its body keeps
 // reading all those before: it only gains optional members, so that it writes their bytes as they were. Registered,
-// superseded and revoked are also the change feed's; a reservation is no evidence and no change of a version, so the feed
-// never shows it.
+// superseded and revoked are also the change feed's; a reservation is no evidence and no change of a version, so the
+// feed never shows it.
 var (
 	OrganizationCreated       = declare("organization.created", 1, func(b *OrganizationCreatedBody) []*TextRef { return refs(&b.Name) })
 	OrganizationPlanChanged   = declare[PlanChangedBody]("organization.plan_changed", 1, nil)

@@ -65,8 +65,8 @@ func fillTexts(body Body) (refs []TextRef) {
 	return refs
 }
 
-// TestEventsKeepTheirBytes holds the data of every event type, empty and filled, against bytes that were written before:
-// an event that is stored must be written again just so, or its hash would no longer fit.
+// TestEventsKeepTheirBytes holds the data of every event type, empty and filled, against bytes that were written
+// before: an event that is stored must be written again just so, or its hash would no longer fit.
 func TestEventsKeepTheirBytes(t *testing.T) {
 	golden, err := os.ReadFile("testdata/events.golden")
 	if err != nil {

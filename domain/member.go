@@ -127,7 +127,8 @@ func (b *MemberChangedBody) apply(s *State, _ *Event) error {
 	return nil
 }
 
-// SignInLinkMadeBody says that the operator has made a link that signs in as the member. Nothing of the link stands in it.
+// SignInLinkMadeBody says that the operator has made a link that signs in as the member. Nothing of the link stands in
+// it.
 type SignInLinkMadeBody struct {
 	MemberID MemberID `json:"memberId"`
 }
@@ -271,8 +272,8 @@ func (s *State) hasOwnerBeside(m *Member) bool {
 	return false
 }
 
-// An invitation ends after InvitationLifetime, and works once. What bounds the mails that an organization can have sent:
-// an address is invited again only InvitationPause after the last time, and a day takes at most DailyInvitations
+// An invitation ends after InvitationLifetime, and works once. What bounds the mails that an organization can have
+// sent: an address is invited again only InvitationPause after the last time, and a day takes at most DailyInvitations
 // addresses, those that are invited again included.
 const (
 	InvitationLifetime = 7 * 24 * time.Hour
@@ -286,8 +287,8 @@ const MaxMembers = 10_000
 // EmailRule says what ValidEmail wants.
 const EmailRule = "must be an address such as name@example.org"
 
-// ValidEmail reports whether a text is the address of a person, without a name beside it. A host is named, not numbered:
-// strangers have mails sent, and not to machines beside this one.
+// ValidEmail reports whether a text is the address of a person, without a name beside it. A host is named, not
+// numbered: strangers have mails sent, and not to machines beside this one.
 func ValidEmail(text string) bool {
 	if len(text) > 254 || strings.ContainsFunc(text, misleading) || strings.Contains(text, "[") {
 		return false
@@ -296,8 +297,8 @@ func ValidEmail(text string) bool {
 	return err == nil && address.Address == text
 }
 
-// ParseInvitationCode splits the code of an invitation into the organization that invites and the SHA-256 of its secret. A
-// wrong form or checksum is refused here, before any query.
+// ParseInvitationCode splits the code of an invitation into the organization that invites and the SHA-256 of its
+// secret. A wrong form or checksum is refused here, before any query.
 func ParseInvitationCode(text string) (id OrganizationID, secretSHA256 [32]byte, ok bool) {
 	return parseSecretText[OrganizationID](text, invitationPrefix)
 }
@@ -317,8 +318,8 @@ type InviteMember struct {
 	Renewed bool // the address was invited before
 }
 
-// NewInviteMember draws the secret of the invitation and returns its code, which is shown once, or mailed: seal, where the
-// service has it and sends mails, keeps the code for the mail.
+// NewInviteMember draws the secret of the invitation and returns its code, which is shown once, or mailed: seal, where
+// the service has it and sends mails, keeps the code for the mail.
 func NewInviteMember(c InviteMember, seal *SecretKey) (command *InviteMember, code string) {
 	code, c.secretSHA256 = newSecretText(invitationPrefix, c.Organization)
 	if seal != nil {
@@ -372,8 +373,8 @@ func (c *InviteMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// mayInvite refuses an invitation that comes too early after the last one of its address, or beyond those of a day or of
-// all time, of known where that is invited again. Invitations that were accepted or withdrawn count.
+// mayInvite refuses an invitation that comes too early after the last one of its address, or beyond those of a day or
+// of all time, of known where that is invited again. Invitations that were accepted or withdrawn count.
 func (s *State) mayInvite(o OrganizationID, email string, known *Member, now time.Time) error {
 	members, today, next, pause := s.memberships[o], 0, time.Duration(0), time.Duration(0)
 	if known != nil {

@@ -200,8 +200,8 @@ func TestValidEmail(t *testing.T) {
 	}
 }
 
-// An address is one to the ledger and to the look-up of a link: of two that differ in more than the case of A to Z, each
-// has a membership and a hash of its own.
+// An address is one to the ledger and to the look-up of a link: of two that differ in more than the case of A to Z,
+// each has a membership and a hash of its own.
 func TestOneRuleForAddresses(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
@@ -220,8 +220,8 @@ func TestOneRuleForAddresses(t *testing.T) {
 	}
 }
 
-// TestOrganizationWithOwner: an organization comes into being with its owner, or not at all, and a repeated decision makes
-// the same ones.
+// TestOrganizationWithOwner: an organization comes into being with its owner, or not at all, and a repeated decision
+// makes the same ones.
 func TestOrganizationWithOwner(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1)
 	fresh := func(name, owner string) *CreateOrganization {

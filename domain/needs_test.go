@@ -39,8 +39,8 @@ func textFields(t reflect.Type, at []int) (fields [][]int) {
 	return fields
 }
 
-// TestNeedsLetNoHostileTextThrough: whichever need of whichever kind holds a text that PostgreSQL refuses, Add leaves it
-// out, with no other need. The kinds are read from Needs, so a new one is covered.
+// TestNeedsLetNoHostileTextThrough: whichever need of whichever kind holds a text that PostgreSQL refuses, Add leaves
+// it out, with no other need. The kinds are read from Needs, so a new one is covered.
 func TestNeedsLetNoHostileTextThrough(t *testing.T) {
 	lists := [][]int{}
 	var find func(reflect.Type, []int)

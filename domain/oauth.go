@@ -184,8 +184,8 @@ func checkSubset(pointer string, scopes, all []Scope) error {
 	return nil
 }
 
-// RedeemLink ties an OAuth subject to the member of a link, who is the actor, with the scopes that were consented to. The subject must have
-// been claimed for the link before (see projections.Store.ClaimOAuthSubject).
+// RedeemLink ties an OAuth subject to the member of a link, who is the actor, with the scopes that were consented to.
+// The subject must have been claimed for the link before (see projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
 	Origin
 	Link         LinkID

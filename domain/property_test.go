@@ -213,9 +213,9 @@ func testSigner(t testing.TB) *evidence.Signer {
 	return signer
 }
 
-// TestDecideAgainstNaiveModel runs random interleavings of reservations, releases, versions, replays, conflicts, revocations and
-// late lower versions, days apart or seconds; answers, statuses, usage and feed must be the model's, every version
-// keeps one public id through its life, and a replay of the events must give the same state.
+// TestDecideAgainstNaiveModel runs random interleavings of reservations, releases, versions, replays, conflicts,
+// revocations and late lower versions, days apart or seconds; answers, statuses, usage and feed must be the model's,
+// every version keeps one public id through its life, and a replay of the events must give the same state.
 func TestDecideAgainstNaiveModel(t *testing.T) {
 	signer := testSigner(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -81,9 +81,9 @@ func (c *Reserve) Need(n *Needs) {
 }
 
 // Decide implements Command. Both limits are counted under the shard's lock, so they are exact, and they refuse new
-// versions only. A known version always answers with its public id, for its file may hold the link already. It is renewed
-// unless it is registered, its company is closed, or it is not pending and the pending ones are as many as there may be:
-// then it is answered as it stands.
+// versions only. A known version always answers with its public id, for its file may hold the link already. It is
+// renewed unless it is registered, its company is closed, or it is not pending and the pending ones are as many as
+// there may be: then it is answered as it stands.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
 	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v)

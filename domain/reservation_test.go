@@ -108,8 +108,8 @@ func TestReservationLimits(t *testing.T) {
 	refused("the-last", UnfinalizedIdentityLimit, 0)
 }
 
-// TestReleaseGivesThePlaceBack: at once, once, and only for a key that may use the version; version and link stay, and so
-// does the place among the versions that were never registered.
+// TestReleaseGivesThePlaceBack: at once, once, and only for a key that may use the version; version and link stay, and
+// so does the place among the versions that were never registered.
 func TestReleaseGivesThePlaceBack(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1_000_000)
 	limit := int32(MaxPendingReservations + 1)

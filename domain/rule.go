@@ -18,8 +18,8 @@ func (r Release) String() string {
 }
 
 // Rule names a decision that programs before some release take in another way. Processes of both releases may write one
-// ledger for a while, and must decide alike: the rule is off until every process knows it, and then stays on. Whether it
-// is on is read with the shard's head, so that all groups of a shard follow it from one position on.
+// ledger for a while, and must decide alike: the rule is off until every process knows it, and then stays on. Whether
+// it is on is read with the shard's head, so that all groups of a shard follow it from one position on.
 type Rule string
 
 // WarningsByLimit lets quota warnings belong to a limit, so that they start anew with a plan, and be about webhook

@@ -52,8 +52,8 @@ func ParseSignInCode(text string) (id SignInID, secretSHA256 [32]byte, ok bool) 
 	return parseSecretText[SignInID](text, signInPrefix)
 }
 
-// NewKnownBrowser makes what a browser keeps that has signed in with an address: the moment until which it is known, and
-// HMAC-SHA-256 under the ledger's secret of the address's hash and that moment. It names the address to nobody.
+// NewKnownBrowser makes what a browser keeps that has signed in with an address: the moment until which it is known,
+// and HMAC-SHA-256 under the ledger's secret of the address's hash and that moment. It names the address to nobody.
 func NewKnownBrowser(secret LedgerSecret, emailSHA256 [32]byte, until time.Time) string {
 	end := strconv.FormatInt(until.Unix(), 10)
 	return end + "." + secret.digest("known-browser", emailSHA256[:], []byte(end))
@@ -69,8 +69,8 @@ func (s LedgerSecret) digest(label string, parts ...[]byte) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// SignText is data that a browser keeps for the service: readable, and signed under the ledger's secret for what the label
-// says.
+// SignText is data that a browser keeps for the service: readable, and signed under the ledger's secret for what the
+// label says.
 func SignText(secret LedgerSecret, label string, data []byte) string {
 	return base64.RawURLEncoding.EncodeToString(data) + "." + secret.digest(label, data)
 }
@@ -142,8 +142,8 @@ func randomBase62(length int) string {
 	return strings.Repeat("0", length-len(digits)) + digits
 }
 
-// SecretKey seals webhook secrets and the codes of invitations at rest with AES-256-GCM (NIST SP 800-38D), the id of what
-// they belong to as associated data: a sealed secret that is moved to another does not open.
+// SecretKey seals webhook secrets and the codes of invitations at rest with AES-256-GCM (NIST SP 800-38D), the id of
+// what they belong to as associated data: a sealed secret that is moved to another does not open.
 //
 // Sealed form: one byte of version (1), the first four bytes of the key's
 // SHA-256, a random nonce of twelve bytes, ciphertext and tag.
@@ -236,10 +236,10 @@ func SignWebhook(at time.Time, body []byte, secrets ...string) string {
 	return header
 }
 
-// SignStandardWebhook is the value of the header webhook-signature of one attempt (Standard Webhooks 1.0.0): v1,<base64>,
-// one for each secret, separated by spaces. The HMAC-SHA256 is over "<id>.<unix seconds>.<body>", its key the base64
-// decoding of what follows the prefix of the secret. A secret of 43 characters, as they once were drawn, is no base64 and
-// signs nothing; the value is empty where no other is given.
+// SignStandardWebhook is the value of the header webhook-signature of one attempt (Standard Webhooks 1.0.0):
+// v1,<base64>, one for each secret, separated by spaces. The HMAC-SHA256 is over "<id>.<unix seconds>.<body>", its key
+// the base64 decoding of what follows the prefix of the secret. A secret of 43 characters, as they once were drawn, is
+// no base64 and signs nothing; the value is empty where no other is given.
 func SignStandardWebhook(id EventID, at time.Time, body []byte, secrets ...string) string {
 	var signatures []string
 	for _, secret := range secrets {

@@ -230,8 +230,8 @@ func (s *State) Version(document DocumentID, version int32) *Version {
 	return s.versions[versionKey{document, version}]
 }
 
-// Append gives drafts their ids and sequences, seals them (canonical data and hash) and applies them. Sequences continue the
-// organization's; now is the group's decision time.
+// Append gives drafts their ids and sequences, seals them (canonical data and hash) and applies them. Sequences
+// continue the organization's; now is the group's decision time.
 func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, error) {
 	if len(drafts) == 0 {
 		return nil, nil

@@ -120,8 +120,8 @@ type RecordRegisteredBody struct {
 	Record  evidence.RecordPayload `json:"-"` // Payload, parsed
 }
 
-// OpensDocument reports that no event before this one is of its document: the id of such a document is made of the bits of
-// the id of its first record. False says nothing: before there was this rule, a new document had an id of its own.
+// OpensDocument reports that no event before this one is of its document: the id of such a document is made of the bits
+// of the id of its first record. False says nothing: before there was this rule, a new document had an id of its own.
 func (b *RecordRegisteredBody) OpensDocument() bool { return DocumentID(b.RecordID) == b.DocumentID }
 
 // RecordSupersededBody says that a higher version took the place of this one.
@@ -342,9 +342,9 @@ func scanSignedRecord(data []byte) (r SignedRecord, ok bool) {
 	return r, ok && len(s.Rest) == 0
 }
 
-// scanRegistered reads the canonical data of a registration as it is nearly always written, of ASCII text without escapes:
-// what encoding/json and evidence.ParseRecordPayload make of it. Anything else is not ok, and theirs to judge. The payload
-// is a part of data.
+// scanRegistered reads the canonical data of a registration as it is nearly always written, of ASCII text without
+// escapes: what encoding/json and evidence.ParseRecordPayload make of it. Anything else is not ok, and theirs to judge.
+// The payload is a part of data.
 func scanRegistered(data []byte) (_ *RecordRegisteredBody, ok bool) {
 	b := &RecordRegisteredBody{}
 	s := strictjson.Scanner{Rest: data}

@@ -73,7 +73,8 @@ func TestSignWebhook(t *testing.T) {
 	}
 }
 
-// An organization has at most 50 destinations, a company 20 authorized ones; deleting one makes room, and takes its authorizations along.
+// An organization has at most 50 destinations, a company 20 authorized ones; deleting one makes room, and takes its
+// authorizations along.
 func TestWebhookLimits(t *testing.T) {
 	w := newWorld(t, testSigner(t), 100)
 	origin := w.origin

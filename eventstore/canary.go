@@ -237,8 +237,8 @@ func (l *Ledger) rehearseOn(ctx context.Context, held *connection) error {
 	return nil
 }
 
-// rehearsal is the life of an organization that never exists: its owner, a company, a key, a webhook, a reservation, two
-// versions, a revocation.
+// rehearsal is the life of an organization that never exists: its owner, a company, a key, a webhook, a reservation,
+// two versions, a revocation.
 func rehearsal(shard domain.Shard, plans domain.Plans, now time.Time) []domain.Command {
 	const reference, source, document = "canary", "canary", "canary"
 	by := domain.Origin{Organization: domain.NewOrganizationID(now, shard), Actor: domain.OperatorActor, RequestID: "canary"}

@@ -20,8 +20,8 @@
 // queue would refuse. An organization has at most a quarter of the places, as many as it leaves free, and an eighth of
 // a group while others use the shard.
 //
-// A process has one group of a shard under way; what arrives meanwhile becomes the next. Nobody waits for a timer: a lone
-// command is a group of one.
+// A process has one group of a shard under way; what arrives meanwhile becomes the next. Nobody waits for a timer: a
+// lone command is a group of one.
 //
 // # When it fails
 //

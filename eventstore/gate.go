@@ -108,8 +108,8 @@ func (p Program) AdmittedAt(ctx context.Context, url string) error {
 	return p.Admitted(ctx, conn)
 }
 
-// Gate knows whether this process may write. It closes once and for good, by what the process reads: a head that a group
-// has locked, or the ledger's row (Heartbeat). Safe for concurrent use.
+// Gate knows whether this process may write. It closes once and for good, by what the process reads: a head that a
+// group has locked, or the ledger's row (Heartbeat). Safe for concurrent use.
 type Gate struct {
 	Program
 	// Outdated is called once, when the gate closes. It may be nil.
@@ -168,8 +168,8 @@ const lockHead = "SELECT position, occurred_at, minimum_version, rules FROM shar
 
 const moveHead = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
 
-// LockHead locks a shard for a transaction that writes rows of it without appending to its log, and refuses programs that
-// are older than the ledger takes.
+// LockHead locks a shard for a transaction that writes rows of it without appending to its log, and refuses programs
+// that are older than the ledger takes.
 func LockHead(ctx context.Context, tx pgx.Tx, shard domain.Shard) error {
 	var head struct {
 		position int64

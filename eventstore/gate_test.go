@@ -40,8 +40,8 @@ func direct(t *testing.T, url string) *pgx.Conn {
 // raise is what a migration does that an older program cannot work with.
 const raise = "UPDATE shard_heads SET minimum_version = greatest(minimum_version, $1) RETURNING shard, position"
 
-// TestNothingIsCommittedAfterTheGate: two versions register into one ledger while it is raised above the older one. From
-// each head's position at that moment on, every event comes from the newer one, which goes on.
+// TestNothingIsCommittedAfterTheGate: two versions register into one ledger while it is raised above the older one.
+// From each head's position at that moment on, every event comes from the newer one, which goes on.
 func TestNothingIsCommittedAfterTheGate(t *testing.T) {
 	l := ledgertest.New(t)
 	var closings atomic.Int64
@@ -244,8 +244,8 @@ func TestSwitchIsCompleted(t *testing.T) {
 	}
 }
 
-// TestHeartbeat: a process shows itself while it runs, rows of the dead are forgotten, and an idle process learns that it is
-// outdated.
+// TestHeartbeat: a process shows itself while it runs, rows of the dead are forgotten, and an idle process learns that
+// it is outdated.
 func TestHeartbeat(t *testing.T) {
 	l := ledgertest.New(t)
 	pool, err := cluster.At(l.URL).QueuePool(t.Context(), 1)

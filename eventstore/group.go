@@ -329,8 +329,8 @@ func invalidKey(err error) bool {
 	return ok && refused.Code == domain.InvalidKey
 }
 
-// lock begins a transaction with the shard's head and compares the clocks; more may be asked in the same round trip. The
-// lock comes first and in a statement of its own: a statement keeps the snapshot from before it waited.
+// lock begins a transaction with the shard's head and compares the clocks; more may be asked in the same round trip.
+// The lock comes first and in a statement of its own: a statement keeps the snapshot from before it waited.
 func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batch, more func()) error {
 	g.warnings = cluster.Warnings(conn)
 	b.Queue("BEGIN")
@@ -508,8 +508,9 @@ func retryable(err error) bool {
 
 // A row is inserted beside its shard's head, here and wherever rows come from arrays. On Citus, a SELECT that names no
 // distributed table runs on the coordinator, and what it gives is copied to the node in a two-phase commit; with the
-// head in it the whole statement runs on the node of the shard. The arrays, which are of one length, are unnested by the
-// select list: in FROM, each would first be written to a store of its own, and a subquery of theirs would name no table.
+// head in it the whole statement runs on the node of the shard. The arrays, which are of one length, are unnested by
+// the select list: in FROM, each would first be written to a store of its own, and a subquery of theirs would name no
+// table.
 
 const insertEvents = `INSERT INTO events (shard, position, organization_id, sequence, id, v, company_id, type,
 		subject, occurred_at, actor, request_id, data, nonce, hash)

@@ -22,13 +22,13 @@ import (
 // promoted, or an earlier state was put back. Going on there would give the same positions and leaves to another
 // history. So while something is missing the ledger commits nothing and no checkpoint is signed.
 //
-// A process remembers, for each shard, the last event of its own whose commit was acknowledged. Commits of others do not
-// count: with a synchronous standby, one that was never acknowledged may be visible for a while and then be lost. Every
-// group compares its locked head with that, and where its connection is new or leads to another server, the event itself,
-// because another process may have gone on from an earlier one.
+// A process remembers, for each shard, the last event of its own whose commit was acknowledged. Commits of others do
+// not count: with a synchronous standby, one that was never acknowledged may be visible for a while and then be lost.
+// Every group compares its locked head with that, and where its connection is new or leads to another server, the event
+// itself, because another process may have gone on from an earlier one.
 //
-// Everything is accepted once the ledger's epoch is higher than the process knows it: somebody has run integrity restore
-// since, which says that the operator knows of the loss.
+// Everything is accepted once the ledger's epoch is higher than the process knows it: somebody has run integrity
+// restore since, which says that the operator knows of the loss.
 //
 // A Guard is safe for concurrent use.
 type Guard struct {
@@ -62,8 +62,8 @@ type mark struct {
 	on       connected // the newest connection to its server on which it was found
 }
 
-// connected is a connection, by its number, and the server that it leads to, by its start. During a failover two servers
-// may take commits, and a pool may hold connections to both.
+// connected is a connection, by its number, and the server that it leads to, by its start. During a failover two
+// servers may take commits, and a pool may hold connections to both.
 type connected struct {
 	number uint64
 	server time.Time

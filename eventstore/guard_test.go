@@ -101,8 +101,8 @@ func (g *guarded) loses(shard domain.Shard, events int64) (back func()) {
 	}
 }
 
-// TestGuardNoticesLostEvents: a group that finds its shard behind stops every shard, until the events are there again, or
-// the epoch says that the operator knows.
+// TestGuardNoticesLostEvents: a group that finds its shard behind stops every shard, until the events are there again,
+// or the epoch says that the operator knows.
 func TestGuardNoticesLostEvents(t *testing.T) {
 	g := newGuarded(t)
 	a, b := g.Organization(t, 1, domain.InternalPlan), g.Organization(t, 2, domain.InternalPlan)
@@ -161,8 +161,8 @@ func TestGuardNoticesAnotherHistory(t *testing.T) {
 	}
 }
 
-// TestGuardBelievesTheEvent: a head that somebody has dated anew stops a shard until the event itself was found, and not for
-// ever.
+// TestGuardBelievesTheEvent: a head that somebody has dated anew stops a shard until the event itself was found, and
+// not for ever.
 func TestGuardBelievesTheEvent(t *testing.T) {
 	g := newGuarded(t)
 	a := g.Organization(t, 1, domain.InternalPlan)
@@ -173,8 +173,8 @@ func TestGuardBelievesTheEvent(t *testing.T) {
 	g.goesOn(a, a)
 }
 
-// TestGuardTellsServersApart: while two servers take commits, a connection to the former one that was opened first commits
-// nothing after a commit on the other, though the shard's head is beyond that by now.
+// TestGuardTellsServersApart: while two servers take commits, a connection to the former one that was opened first
+// commits nothing after a commit on the other, though the shard's head is beyond that by now.
 func TestGuardTellsServersApart(t *testing.T) {
 	pgtest.OneServer(t, "a primary and its standby are servers of their own")
 	c, ctx := pgtest.NewCluster(t, false), context.Background()
@@ -219,7 +219,8 @@ func TestGuardTellsServersApart(t *testing.T) {
 	}
 }
 
-// TestGuardIgnoresCommitsOfOthers: what another process has committed, acknowledged or not, may be lost without an alarm.
+// TestGuardIgnoresCommitsOfOthers: what another process has committed, acknowledged or not, may be lost without an
+// alarm.
 func TestGuardIgnoresCommitsOfOthers(t *testing.T) {
 	g := newGuarded(t)
 	a, b := g.Organization(t, 1, domain.InternalPlan), g.Organization(t, 2, domain.InternalPlan)

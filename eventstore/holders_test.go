@@ -17,8 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestMoveWaitsForGroup moves a shard to the other node while a group of it is under way: the move waits for the group, and
-// the next group goes to the other node, although nobody has told this process.
+// TestMoveWaitsForGroup moves a shard to the other node while a group of it is under way: the move waits for the group,
+// and the next group goes to the other node, although nobody has told this process.
 func TestMoveWaitsForGroup(t *testing.T) {
 	pgtest.Citus(t)
 	arrived, goOn := make(chan struct{}, 1), make(chan struct{})

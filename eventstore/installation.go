@@ -43,8 +43,8 @@ type Settings struct {
 	Now    func() time.Time
 }
 
-// Ensure creates the ledger row and the shard heads where they are missing, as the role of url, and returns the row. A new
-// ledger follows all rules from its first event on. Several processes may call it at once.
+// Ensure creates the ledger row and the shard heads where they are missing, as the role of url, and returns the row. A
+// new ledger follows all rules from its first event on. Several processes may call it at once.
 func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	var none Installation
 	if s.Shards < 1 || s.Shards > 65535 {
@@ -102,8 +102,8 @@ func epochAt(millisecond int64) int64 {
 	return millisecond/60_000*epochStep + millisecond%60_000*epochStep/60_000
 }
 
-// nextEpoch is higher than last, also where the clock is behind: then chance alone tells two restores of one backup apart,
-// and has more room. within is the place in that room.
+// nextEpoch is higher than last, also where the clock is behind: then chance alone tells two restores of one backup
+// apart, and has more room. within is the place in that room.
 func nextEpoch(last int64, now time.Time, within uint32) (int64, error) {
 	at := now.UnixMilli()
 	begin, end := epochAt(at), epochAt(at+1)

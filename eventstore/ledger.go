@@ -22,7 +22,8 @@ import (
 // Config is what a Ledger is made of.
 type Config struct {
 	Pool *pgxpool.Pool // from CommitPool: its size is the number of groups under way
-	// Nodes, where the database is distributed by Citus, take the groups to where their shards are; Pool then only tells the time.
+	// Nodes, where the database is distributed by Citus, take the groups to where their shards are; Pool then only tells
+	// the time.
 	Nodes *cluster.Nodes
 	Plans domain.Plans
 	Clock *Clock
@@ -83,8 +84,8 @@ type Ledger struct {
 	running context.Context //nolint:containedctx // the life of the workers, which outlives every call
 }
 
-// Places is how many commands may wait in each of so many shards: at least 8192, and 32768 in all, so that a ledger of few
-// shards takes in as much at once as one of four.
+// Places is how many commands may wait in each of so many shards: at least 8192, and 32768 in all, so that a ledger of
+// few shards takes in as much at once as one of four.
 func Places(shards int) int { return max(8192, 32768/shards) }
 
 // Open starts a ledger; Close ends it.
@@ -204,8 +205,8 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 }
 
 // work commits groups until the queue is closed and empty. A group is taken when the one before it is committed and a
-// connection is there for it, so that it holds all that came until then: one that waited for the lock of the shard, which
-// the group before it holds, would be closed to what arrives meanwhile.
+// connection is there for it, so that it holds all that came until then: one that waited for the lock of the shard,
+// which the group before it holds, would be closed to what arrives meanwhile.
 func (l *Ledger) work(shard domain.Shard, q *queue) {
 	for q.wait() {
 		held := connection{shard: shard}

@@ -54,8 +54,8 @@ func TestAnnouncementsFollowAMove(t *testing.T) {
 	within(t, "after the move", woken)
 }
 
-// TestABlackHoledNodeSilencesNoOther: while a node gives no answer and no end of a connection, waiters in shards of the others
-// are announced and woken as before.
+// TestABlackHoledNodeSilencesNoOther: while a node gives no answer and no end of a connection, waiters in shards of the
+// others are announced and woken as before.
 func TestABlackHoledNodeSilencesNoOther(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()

@@ -67,8 +67,8 @@ type NotifierConfig struct {
 // The notification comes after the commit, never inside it (a NOTIFY in a transaction takes a lock of the whole
 // database), and a process sends at most one a shard and 5 ms. A look every second covers one that was lost.
 //
-// On Citus the locks are on the nodes, on a connection of each, and notifications go through the coordinator. One that is away
-// concerns its own shards alone: no other waits for it.
+// On Citus the locks are on the nodes, on a connection of each, and notifications go through the coordinator. One that
+// is away concerns its own shards alone: no other waits for it.
 type Notifier struct {
 	NotifierConfig
 	mu      sync.Mutex
@@ -269,8 +269,8 @@ func (w *Notifier) hear() error {
 	}
 }
 
-// untilChanged is the shards in which anybody waits, and a context that ends when they change, or when announcements are looked
-// after again.
+// untilChanged is the shards in which anybody waits, and a context that ends when they change, or when announcements
+// are looked after again.
 func (w *Notifier) untilChanged() (unchanged context.Context, end context.CancelFunc, awaited []domain.Shard) {
 	unchanged, end = context.WithTimeout(w.running, announceAgain)
 	w.mu.Lock()

@@ -69,7 +69,8 @@ func (p *Probe) Close() {
 	p.pool.Close()
 }
 
-// Group takes note of every group. One that was committed answers the question; one that failed makes the next caller ask.
+// Group takes note of every group. One that was committed answers the question; one that failed makes the next caller
+// ask.
 func (p *Probe) Group(r GroupReport) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestQuotaIsExact: of 50 registrations at once, a month's quota of ten lets exactly ten in. Two processes over HTTP share
-// one in handlers (TestLastUnitsOverTwoProcesses).
+// TestQuotaIsExact: of 50 registrations at once, a month's quota of ten lets exactly ten in. Two processes over HTTP
+// share one in handlers (TestLastUnitsOverTwoProcesses).
 func TestQuotaIsExact(t *testing.T) {
 	now := time.Now().Add(time.Minute) // it stands still, so that no month ends meanwhile
 	clock := func() time.Time { return now }

@@ -22,9 +22,9 @@ type Database interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Router sends a statement whose first argument is a shard to the node of Citus that holds it, and everything else through
-// Citus, but for transactions of a shard (Within) and questions about all shards (Everywhere). A move that is being finished is
-// waited for. Safe for concurrent use.
+// Router sends a statement whose first argument is a shard to the node of Citus that holds it, and everything else
+// through Citus, but for transactions of a shard (Within) and questions about all shards (Everywhere). A move that is
+// being finished is waited for. Safe for concurrent use.
 type Router struct {
 	*pgxpool.Pool
 	nodes *cluster.Nodes

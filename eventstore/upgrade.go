@@ -151,8 +151,8 @@ func (e *LaggingError) Error() string {
 // version that may serve to the one that the rules need. It refuses with a *LaggingError while a live process does not
 // know all of them. Nothing is ever switched off. It connects as the role of url, which owns the tables.
 //
-// The ledger's row comes first, so that no process starts that would have to stop. If this process ends before all heads
-// have followed, the next Ensure, of whatever process, or another call completes it.
+// The ledger's row comes first, so that no process starts that would have to stop. If this process ends before all
+// heads have followed, the next Ensure, of whatever process, or another call completes it.
 func SwitchOn(ctx context.Context, url string) (switched []domain.Rule, in Installation, err error) {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
@@ -199,7 +199,8 @@ const (
 // followLedger brings heads to what the ledger's row says, one after the other: each shard stands still for one short
 // transaction.
 //
-// It changes how long the connection waits for a lock: a session that holds the table must not hold up a start for ever.
+// It changes how long the connection waits for a lock: a session that holds the table must not hold up a start for
+// ever.
 func followLedger(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "SET lock_timeout = '10s'"); err != nil {
 		return fmt.Errorf("limit the wait for heads: %w", err)

@@ -11,8 +11,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Within runs do in a transaction on the rows of a shard, which may take several round trips: on Citus on the node that holds
-// them, where they stay until its end. Its statements name tables of shards alone.
+// Within runs do in a transaction on the rows of a shard, which may take several round trips: on Citus on the node that
+// holds them, where they stay until its end. Its statements name tables of shards alone.
 func Within(ctx context.Context, db Database, shard domain.Shard, do func(pgx.Tx) error) error {
 	if r, ok := db.(*Router); ok {
 		return pgx.BeginFunc(ctx, onShard{r, shard}, do)

@@ -22,7 +22,8 @@ const (
 	countIn = "SELECT count(*) FROM consumers WHERE shard = $1 AND consumer = $2"
 )
 
-// TestWithin: several round trips on one shard are kept together or not at all, and the connection is given back each time.
+// TestWithin: several round trips on one shard are kept together or not at all, and the connection is given back each
+// time.
 func TestWithin(t *testing.T) {
 	l := ledgertest.New(t)
 	db, ctx, shard := l.Routed(t), context.Background(), domain.Shard(2)
@@ -67,8 +68,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestWithinHoldsAMove: a move waits for a transaction of its shard, and the next transaction goes to the other node, although
-// nobody has told this process.
+// TestWithinHoldsAMove: a move waits for a transaction of its shard, and the next transaction goes to the other node,
+// although nobody has told this process.
 func TestWithinHoldsAMove(t *testing.T) {
 	pgtest.Citus(t)
 	l := ledgertest.New(t)
@@ -111,8 +112,8 @@ func TestWithinHoldsAMove(t *testing.T) {
 	}
 }
 
-// TestEverywhereFollowsMoves: a question about all shards is answered by the nodes that hold them at that moment: the former
-// node keeps a copy for a while after a move.
+// TestEverywhereFollowsMoves: a question about all shards is answered by the nodes that hold them at that moment: the
+// former node keeps a copy for a while after a move.
 func TestEverywhereFollowsMoves(t *testing.T) {
 	l := ledgertest.New(t)
 	db, ctx := l.Routed(t), context.Background()

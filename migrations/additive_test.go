@@ -20,8 +20,8 @@ var taking = regexp.MustCompile(`(?is)\bDROP\s+(TABLE|COLUMN|VIEW|FUNCTION|SCHEM
 // unfilled matches a new column that every insert must fill, unless it has a default.
 var unfilled = regexp.MustCompile(`(?is)\bADD\s+(?:COLUMN\s+)?(?:IF\s+NOT\s+EXISTS\s+)?\w+\s+[^,;]*?\bNOT\s+NULL\b[^,;]*`)
 
-// inert matches checks that hold for all rows until a program that knows them sets the column that their first condition
-// names.
+// inert matches checks that hold for all rows until a program that knows them sets the column that their first
+// condition names.
 var inert = regexp.MustCompile(`ADD CONSTRAINT \w+ CHECK \(minimum_version = 0 OR `)
 
 // offences lists the parts of a migration that would break the previous version.
@@ -38,8 +38,8 @@ func offences(migration string) (found []string) {
 	return found
 }
 
-// TestMigrationsOnlyAdd: during a rolling restart the previous version works on the newer schema. What is no longer used is
-// dropped one version later, by a migration that says so in a line "-- unused since <number>".
+// TestMigrationsOnlyAdd: during a rolling restart the previous version works on the newer schema. What is no longer
+// used is dropped one version later, by a migration that says so in a line "-- unused since <number>".
 func TestMigrationsOnlyAdd(t *testing.T) {
 	paths, err := filepath.Glob("*.sql")
 	if err != nil {

@@ -29,17 +29,18 @@ type Distribution struct {
 // distributeLock is the advisory lock that lets one process distribute at a time.
 const distributeLock = 0x64697374
 
-// referenceTables have a copy on every node: no group writes them, and every shard's statements may read them. Every table
-// that has neither a shard nor a copy stays on the coordinator alone: those of the transparency log, which one process at a
-// time writes, and goose's own.
+// referenceTables have a copy on every node: no group writes them, and every shard's statements may read them. Every
+// table that has neither a shard nor a copy stays on the coordinator alone: those of the transparency log, which one
+// process at a time writes, and goose's own.
 var referenceTables = []string{"ledger", "oauth_subjects"}
 
 // serviceSettings keep the plans of a node's own planner to index look-ups. On one server the settings of the serving
-// connections do that, but Citus does not pass them on from the coordinator. A plan that is forbidden must not be compiled.
+// connections do that, but Citus does not pass them on from the coordinator. A plan that is forbidden must not be
+// compiled.
 var serviceSettings = []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"}
 
-// tenantTables lists tables whose primary key begins with the shard and that are not distributed yet. The heads come first:
-// the others are placed beside them.
+// tenantTables lists tables whose primary key begins with the shard and that are not distributed yet. The heads come
+// first: the others are placed beside them.
 const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
 	FROM pg_class c
 	JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -49,12 +50,12 @@ const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
 		AND NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = c.oid)
 	ORDER BY c.relname <> 'shard_heads', 1`
 
-// Distribute distributes the tables of the ledger at url, the coordinator of a Citus cluster, by shard, so that all rows of
-// a shard are on one node and each node has as many shards as the next, and makes reference tables of what every shard reads.
-// It works as the role of url, leaves alone what is done already, and changes nothing with dryRun. The ledger's own tables
-// change in one transaction, with the function by which a service knows that they are distributed: a failure leaves them as they
-// were, and what was made before for no use. A ledger that is served is refused, and so are nodes that cannot be used. A database
-// without the extension is answered with ErrNoCitus.
+// Distribute distributes the tables of the ledger at url, the coordinator of a Citus cluster, by shard, so that all
+// rows of a shard are on one node and each node has as many shards as the next, and makes reference tables of what
+// every shard reads. It works as the role of url, leaves alone what is done already, and changes nothing with dryRun.
+// The ledger's own tables change in one transaction, with the function by which a service knows that they are
+// distributed: a failure leaves them as they were, and what was made before for no use. A ledger that is served is
+// refused, and so are nodes that cannot be used. A database without the extension is answered with ErrNoCitus.
 func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, err error) {
 	do := func(part func(context.Context, pgx.Tx, doer) error) error {
 		return inTransaction(ctx, url, func(tx pgx.Tx) (err error) {
@@ -109,8 +110,8 @@ func allowed(ctx context.Context, tx pgx.Tx, _ doer) error {
 	return unserved(ctx, tx)
 }
 
-// unserved refuses a ledger that a service or another command has connected to. Such a process would go on with the tables as it
-// knows them.
+// unserved refuses a ledger that a service or another command has connected to. Such a process would go on with the
+// tables as it knows them.
 func unserved(ctx context.Context, tx pgx.Tx) error {
 	const sessions = `SELECT string_agg(format('%s from %s: %s', name, at, n), ', ' ORDER BY name, at) FROM (
 		SELECT application_name AS name, coalesce(host(client_addr), 'this machine') AS at, count(*) AS n FROM pg_stat_activity
@@ -194,8 +195,8 @@ func askCluster(ctx context.Context, tx pgx.Tx) (version string, nodes int, err 
 	return version, nodes, nil
 }
 
-// ledgerShards is what a piece costs the node that holds it. Organizations are spread over the ledger's shards, of which the
-// hash of Citus puts three into one piece and none into another. Its rebalancer goes by this.
+// ledgerShards is what a piece costs the node that holds it. Organizations are spread over the ledger's shards, of
+// which the hash of Citus puts three into one piece and none into another. Its rebalancer goes by this.
 const ledgerShards = `CREATE OR REPLACE FUNCTION public.ledger_shards(piece bigint) RETURNS real
 	LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$` + ledgerShardsBody + `$$`
 
@@ -203,8 +204,8 @@ const ledgerShardsBody = `
 	SELECT count(*)::real FROM pg_catalog.pg_dist_shard d, public.ledger l, generate_series(0, l.shards - 1) shard
 	WHERE d.shardid = piece AND worker_hash(shard) BETWEEN d.shardminvalue::int AND d.shardmaxvalue::int `
 
-// Uneven asks the coordinator of a distributed ledger how many pieces would have to move until each node has as many of the
-// ledger's shards as the next, and, as text, how many each has.
+// Uneven asks the coordinator of a distributed ledger how many pieces would have to move until each node has as many of
+// the ledger's shards as the next, and, as text, how many each has.
 const Uneven = `SELECT (SELECT count(*) FROM get_rebalance_table_shards_plan('public.shard_heads', rebalance_strategy => 'by_ledger_shards')),
 	(SELECT string_agg(format('%s:%s %s', nodename, nodeport, shards), ', ' ORDER BY nodename, nodeport) FROM (
 		SELECT n.nodename, n.nodeport, coalesce(sum(public.ledger_shards(s.shardid)), 0) AS shards FROM pg_dist_node n
@@ -222,8 +223,8 @@ func distributeCost(ctx context.Context, tx pgx.Tx, do doer) error {
 		"SELECT citus_set_default_rebalance_strategy('by_ledger_shards')")
 }
 
-// place cuts an empty table into pieces, where the ledger's own are not distributed yet: these are put beside it, and need not
-// move to be even.
+// place cuts an empty table into pieces, where the ledger's own are not distributed yet: these are put beside it, and
+// need not move to be even.
 func place(ctx context.Context, tx pgx.Tx, do doer) error {
 	wanted, err := ask(ctx, tx, "to_regclass('public.placement') IS NULL AND "+undistributed)
 	if err != nil || !wanted {
@@ -234,7 +235,8 @@ func place(ctx context.Context, tx pgx.Tx, do doer) error {
 			shard_count => greatest(current_setting('citus.shard_count')::int, (SELECT max(shards) FROM ledger)))`)
 }
 
-// permit lets tryService read these pieces. The moves of balance, which have connections of their own, would wait for it.
+// permit lets tryService read these pieces. The moves of balance, which have connections of their own, would wait for
+// it.
 func permit(ctx context.Context, tx pgx.Tx, _ doer) error {
 	placed, err := ask(ctx, tx, "to_regclass('public.placement') IS NOT NULL")
 	if err == nil && placed {
@@ -301,17 +303,17 @@ func distribute(ctx context.Context, tx pgx.Tx, do doer) error {
 	return unserved(ctx, tx) // who has come meanwhile
 }
 
-// clearLocal removes the coordinator's own rows, which Citus has copied to the nodes and no longer shows: texts that are
-// erased later must not stay there.
+// clearLocal removes the coordinator's own rows, which Citus has copied to the nodes and no longer shows: texts that
+// are erased later must not stay there.
 func clearLocal(table string) string {
 	return fmt.Sprintf("SELECT truncate_local_data_after_distributing_table('%s')", table)
 }
 
-// holdPiece lets a transaction write the part of a table that its node holds, by the part's own name. A move takes the lock of
-// each piece exclusively before it names another node in pg_dist_placement, and has it until that is committed. So who got it,
-// and then finds the node of the session there, is on the right one until the transaction ends. Each statement of a volatile
-// function sees what was committed before it began. It works as the owner, so every name in it is qualified, and what a caller
-// has in pg_temp comes last.
+// holdPiece lets a transaction write the part of a table that its node holds, by the part's own name. A move takes the
+// lock of each piece exclusively before it names another node in pg_dist_placement, and has it until that is committed.
+// So who got it, and then finds the node of the session there, is on the right one until the transaction ends. Each
+// statement of a volatile function sees what was committed before it began. It works as the owner, so every name in it
+// is qualified, and what a caller has in pg_temp comes last.
 const holdPiece = `CREATE OR REPLACE FUNCTION public.hold_piece(piece bigint) RETURNS void
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$` + holdPieceBody + `$$`
 
@@ -362,8 +364,8 @@ func distributeRole(ctx context.Context, tx pgx.Tx, do doer) error {
 	return nil
 }
 
-// tryService reads from every node as the role that serves: from the table that places the ledger's pieces, and from these once
-// they are placed.
+// tryService reads from every node as the role that serves: from the table that places the ledger's pieces, and from
+// these once they are placed.
 func tryService(ctx context.Context, tx pgx.Tx, _ doer) error {
 	before, err := ask(ctx, tx, undistributed)
 	if err != nil {

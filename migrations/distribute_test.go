@@ -22,8 +22,8 @@ func TestDistributeRefusesAServerWithoutCitus(t *testing.T) {
 	}
 }
 
-// TestDistribute looks at a database that Distribute has made: all tables of a shard are on one node, the guard of the log
-// works on the nodes, and Up distributes what a later migration adds.
+// TestDistribute looks at a database that Distribute has made: all tables of a shard are on one node, the guard of the
+// log works on the nodes, and Up distributes what a later migration adds.
 func TestDistribute(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
@@ -116,7 +116,8 @@ func whole(t *testing.T) (url string, workers []pgtest.Node) {
 	return url, nodes[1:]
 }
 
-// TestDistributeMovesPieces: where Citus's placement is uneven, pieces are moved before the ledger's tables are put beside them.
+// TestDistributeMovesPieces: where Citus's placement is uneven, pieces are moved before the ledger's tables are put
+// beside them.
 func TestDistributeMovesPieces(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
@@ -134,8 +135,8 @@ func TestDistributeMovesPieces(t *testing.T) {
 	}
 }
 
-// TestDistributeWholeOrNotAtAll: what cannot be distributed, or must not be, is a ledger on one server afterwards, and may be
-// distributed later.
+// TestDistributeWholeOrNotAtAll: what cannot be distributed, or must not be, is a ledger on one server afterwards, and
+// may be distributed later.
 func TestDistributeWholeOrNotAtAll(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
@@ -224,7 +225,8 @@ func TestDistributeWholeOrNotAtAll(t *testing.T) {
 	})
 }
 
-// TestHoldPieceWorksForNobodyElse: it runs as its owner, and reads the catalogue of Citus, whatever its caller has of the same name.
+// TestHoldPieceWorksForNobodyElse: it runs as its owner, and reads the catalogue of Citus, whatever its caller has of
+// the same name.
 func TestHoldPieceWorksForNobodyElse(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()

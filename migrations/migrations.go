@@ -1,5 +1,5 @@
-// Package migrations holds the database schema as embedded SQL and applies it. It begins with a baseline; a database that
-// was made with another baseline is refused.
+// Package migrations holds the database schema as embedded SQL and applies it. It begins with a baseline; a database
+// that was made with another baseline is refused.
 //
 // Several processes may call Up at the same moment: goose's session locker lets one migrate while the others wait.
 package migrations
@@ -28,8 +28,8 @@ var files embed.FS
 var ErrOtherBaseline = errors.New("this database holds a ledger from before the first release, which this program cannot read: " +
 	"keep its history with the integrity export of the program that made it, and give this program an empty database")
 
-// Up brings the database at url to the newest schema, as the role of that url. In a distributed ledger it distributes the
-// new tables too.
+// Up brings the database at url to the newest schema, as the role of that url. In a distributed ledger it distributes
+// the new tables too.
 func Up(ctx context.Context, url string) error {
 	if err := refuseWorker(ctx, url); err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -46,7 +46,8 @@ func Up(ctx context.Context, url string) error {
 	return redistribute(ctx, url)
 }
 
-// Versions returns the number of the last migration that the database at url has, and of the last that this binary knows.
+// Versions returns the number of the last migration that the database at url has, and of the last that this binary
+// knows.
 func Versions(ctx context.Context, url string) (database, known int64, err error) {
 	err = withProvider(ctx, url, "ask for the version of the schema", func(_ *sql.DB, p *goose.Provider) (err error) {
 		database, known, err = p.GetVersions(ctx)

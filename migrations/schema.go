@@ -274,8 +274,8 @@ func Edited(ctx context.Context, conn *pgx.Conn) (edited []string, err error) {
 	return edited, nil
 }
 
-// Lost are the projections that no service can use: a table of one of their two copies is missing, or the service has no
-// right to it because Recreate has made it and nothing has filled it yet.
+// Lost are the projections that no service can use: a table of one of their two copies is missing, or the service has
+// no right to it because Recreate has made it and nothing has filled it yet.
 func Lost(ctx context.Context, conn *pgx.Conn) (lost []string, err error) {
 	drifts, err := drifted(ctx, conn)
 	for _, d := range drifts {

@@ -134,8 +134,8 @@ func TestEditedMigration(t *testing.T) {
 	}
 }
 
-// TestRecreate: a projection that was dropped, in either copy, is made again exactly, and the service has no right to it
-// before it is released.
+// TestRecreate: a projection that was dropped, in either copy, is made again exactly, and the service has no right to
+// it before it is released.
 func TestRecreate(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)

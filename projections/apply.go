@@ -278,9 +278,9 @@ type release struct {
 	body *domain.VersionReleasedBody
 }
 
-// queueVersions writes documents and versions. Within a run reservations and their releases come before the registrations
-// that finalize them, and the upsert before the revocations, which ask for the highest version as it is then. A run without
-// reservations, or without one that it finalizes, has no statement about them.
+// queueVersions writes documents and versions. Within a run reservations and their releases come before the
+// registrations that finalize them, and the upsert before the revocations, which ask for the highest version as it is
+// then. A run without reservations, or without one that it finalizes, has no statement about them.
 func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	var created, known []registration
 	for _, d := range f.documents.inOrder() {

@@ -12,12 +12,11 @@ import (
 )
 
 // Enqueue queues the effects of events: a delivery for each destination that is authorized for the event's company at
-// this moment, a mail for each quota warning and each disabled destination, what certification stores and erases, and the
-// end of sessions.
-// It runs in the group's transaction and never in a replay. state is the group's: if none of its companies has a
-// destination, no delivery is looked for; queued is set where there is one. The counts of administrative events are
-// written here and not by Apply: like the meters they are no projection, so a process of a version that does not count
-// them leaves nothing behind that a rebuild would find wrong.
+// this moment, a mail for each quota warning and each disabled destination, what certification stores and erases, and
+// the end of sessions. It runs in the group's transaction and never in a replay. state is the group's: if none of its
+// companies has a destination, no delivery is looked for; queued is set where there is one. The counts of
+// administrative events are written here and not by Apply: like the meters they are no projection, so a process of a
+// version that does not count them leaves nothing behind that a rebuild would find wrong.
 func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
 	enqueueDeliveries(b, shard, events, state, queued)
 	for i := range events {
@@ -41,8 +40,8 @@ const countAdministered = `INSERT INTO administrative_usage (shard, organization
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::date[]), unnest($4::bigint[]) FROM shard_heads s WHERE s.shard = $1
 	ON CONFLICT (shard, organization_id) DO UPDATE SET day = excluded.day, used = excluded.used`
 
-// EndSessions ends every session of a member ($2) for good. Another role or status does: one that was disabled for a moment
-// signs in again.
+// EndSessions ends every session of a member ($2) for good. Another role or status does: one that was disabled for a
+// moment signs in again.
 const EndSessions = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2`
 
 // The destinations are read as this transaction has left them. Outer joins, and a status hidden in CASE, make each

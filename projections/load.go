@@ -302,8 +302,8 @@ func companyArgs(shard domain.Shard, companies []domain.CompanyNeed) []any {
 	}
 }
 
-// loadDeclared queues the queries of declarations. Most declarations of a group share a company and a key with others: what
-// belongs to these is looked up once.
+// loadDeclared queues the queries of declarations. Most declarations of a group share a company and a key with others:
+// what belongs to these is looked up once.
 func loadDeclared(b *pgx.Batch, shard domain.Shard, list []domain.DeclarationNeed, periods []int32, s *domain.State) {
 	type grantNeed struct {
 		domain.CompanyNeed

@@ -12,8 +12,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// A group's declarations come from many companies and keys: each gets the document, the version and the grant of its own,
-// also beside a company that does not exist.
+// A group's declarations come from many companies and keys: each gets the document, the version and the grant of its
+// own, also beside a company that does not exist.
 func TestLoadOfDeclarationsOfManyCompanies(t *testing.T) {
 	l := ledgertest.New(t)
 	type declared struct {

@@ -189,8 +189,8 @@ func (w *rebuilding) differences(ctx context.Context, tx pgx.Tx, t table, f filt
 	})
 }
 
-// mendAll repairs rows, as many under each lock as most says. A row whose unique value is still held by another wrong row
-// cannot be written: halving the rows isolates it, and it waits for the end of the table.
+// mendAll repairs rows, as many under each lock as most says. A row whose unique value is still held by another wrong
+// row cannot be written: halving the rows isolates it, and it waits for the end of the table.
 func (w *rebuilding) mendAll(ctx context.Context, t table, rows []Difference, most int) error {
 	for some := range slices.Chunk(rows, most) {
 		err := w.mend(ctx, t, some)

@@ -136,8 +136,8 @@ func TestRebuildOverridesADatabasesTimeouts(t *testing.T) {
 	}
 }
 
-// TestClearDisturbsNoOtherSession: a session that reads the second copy of the tables, or begins a rebuild, is not disturbed by
-// the end of another rebuild.
+// TestClearDisturbsNoOtherSession: a session that reads the second copy of the tables, or begins a rebuild, is not
+// disturbed by the end of another rebuild.
 func TestClearDisturbsNoOtherSession(t *testing.T) {
 	pgtest.OneServer(t, "it looks for the waiting session, which waits on its own node there")
 	r := newDamagedLedger(t)

@@ -183,8 +183,8 @@ func (r *damagedLedger) rebuild(t *testing.T, shard domain.Shard, change func(*p
 	return result, found
 }
 
-// TestRebuildRepairsEveryKindOfDamage: the check finds every wrong row and changes none; the rebuild mends them, and what comes after it is
-// projected on right rows.
+// TestRebuildRepairsEveryKindOfDamage: the check finds every wrong row and changes none; the rebuild mends them, and
+// what comes after it is projected on right rows.
 func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 	r := newDamagedLedger(t)
 	if result, _ := r.rebuild(t, 0, nil); result.Differences != 0 || result.Events == 0 {
@@ -266,8 +266,8 @@ func TestRebuildStaysInItsScope(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildBesideWritersLosesNothing: registrations go on beside a rebuild of the rows that they change, every one of them is
-// right afterwards, and no delivery is queued a second time.
+// TestRebuildBesideWritersLosesNothing: registrations go on beside a rebuild of the rows that they change, every one of
+// them is right afterwards, and no delivery is queued a second time.
 func TestRebuildBesideWritersLosesNothing(t *testing.T) {
 	r := newDamagedLedger(t)
 	ctx, stop := context.WithCancel(context.Background())
@@ -386,8 +386,8 @@ func (r *damagedLedger) letGo(t *testing.T) {
 	})
 }
 
-// TestInterruptedRebuildIsContinued: a rebuild that was broken off goes on where it was, unless another program comes, and mends each
-// row once.
+// TestInterruptedRebuildIsContinued: a rebuild that was broken off goes on where it was, unless another program comes,
+// and mends each row once.
 func TestInterruptedRebuildIsContinued(t *testing.T) {
 	r := newDamagedLedger(t)
 	wrong := r.spoil(t, 0)
@@ -478,8 +478,8 @@ func TestTwoRebuildsOfAShardExcludeEachOther(t *testing.T) {
 	}
 }
 
-// TestMakersOfFormerKeys runs the migration's statement over keys that were made before it: it finds the makers that the
-// log says, so that no rebuild has anything to mend.
+// TestMakersOfFormerKeys runs the migration's statement over keys that were made before it: it finds the makers that
+// the log says, so that no rebuild has anything to mend.
 func TestMakersOfFormerKeys(t *testing.T) {
 	migration, err := os.ReadFile("../migrations/00002_apikeys_members.sql")
 	if err != nil {

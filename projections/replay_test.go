@@ -13,8 +13,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// In logs of before documents had the bits of their first record's id, no event says that it opens a document. They give
-// the same tables, however they are cut.
+// In logs of before documents had the bits of their first record's id, no event says that it opens a document. They
+// give the same tables, however they are cut.
 func TestReplayOfEventsThatOpenNoDocument(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

@@ -68,8 +68,8 @@ func exampleOf(t *testing.T, file, id, status, mediaType string) (text json.RawM
 // exampleDocument is the file that the examples tell of.
 const exampleDocument = "%PDF-1.7 a document\n"
 
-// The examples are true: with the published keys the evidence, its inclusion and the certificate verify against the file,
-// and whatever tells of the record or of its registration says the same.
+// The examples are true: with the published keys the evidence, its inclusion and the certificate verify against the
+// file, and whatever tells of the record or of its registration says the same.
 func TestExamplesAgree(t *testing.T) {
 	const id, event = "k3v7q2mzt5h4nw6cjd2ray3xpa", "evt_01jd4gq5k2f8m9x3v7w6t5r4e1"
 	trust, err := evidence.ParseTrustedKeys(exampleOf(t, schemas.OpenAPIFile, "getTrustedKeys", "200", "application/json"))

@@ -97,8 +97,8 @@ func TestSchemaNamesAreFree(t *testing.T) {
 	}
 }
 
-// A generator makes a method of every operation, so OPTIONS, which browsers alone send, is left out. Every operation says
-// how it is refused.
+// A generator makes a method of every operation, so OPTIONS, which browsers alone send, is left out. Every operation
+// says how it is refused.
 func TestOperationsForGenerators(t *testing.T) {
 	for file, document := range documents(t) {
 		operations(document, func(method, path string, operation map[string]any) {

@@ -22,9 +22,9 @@ const (
 )
 
 // VectorsFile holds receipts and what every verifier must find in them; the test of domain/evidence writes it.
-// GeneratedAtFile holds forms of generatedAt and what is kept of them, WebhookVectorsFile deliveries of webhooks; the test
-// of projections/queue/webhooks writes it. OutcomesFile holds answers to writes that did not succeed, and what every client
-// must make of them. Every file but these six is a JSON Schema.
+// GeneratedAtFile holds forms of generatedAt and what is kept of them, WebhookVectorsFile deliveries of webhooks; the
+// test of projections/queue/webhooks writes it. OutcomesFile holds answers to writes that did not succeed, and what
+// every client must make of them. Every file but these six is a JSON Schema.
 const (
 	VectorsFile        = "verification-vectors.json"
 	GeneratedAtFile    = "generated-at-vectors.json"
@@ -113,8 +113,8 @@ func readComponents(file string) (components, error) {
 }
 
 // Object returns a self-contained JSON Schema of an object: a component of an OpenAPI document with all its references
-// resolved, and the named parameters of that document as further members. With an empty component the parameters are its
-// only members. Like the objects of the document it refuses unknown members.
+// resolved, and the named parameters of that document as further members. With an empty component the parameters are
+// its only members. Like the objects of the document it refuses unknown members.
 func Object(file, component string, parameters ...string) (json.RawMessage, error) {
 	read, ok := componentsOf[file]
 	if !ok {

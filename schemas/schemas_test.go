@@ -70,8 +70,8 @@ func TestEverySchemaIsClosedAndCompiles(t *testing.T) {
 	}
 }
 
-// TestOpenAPIDocumentsAgree: a component that both documents have is the same in both, except for error codes and for the
-// limits that a header can name.
+// TestOpenAPIDocumentsAgree: a component that both documents have is the same in both, except for error codes and for
+// the limits that a header can name.
 func TestOpenAPIDocumentsAgree(t *testing.T) {
 	components := func(file string) map[string]any {
 		text, err := schemas.File(file)

@@ -165,7 +165,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheFileIsTold puts a word into every place of a file whose structures are reported, and looks for it in the results.
+// TestNothingOfTheFileIsTold puts a word into every place of a file whose structures are reported, and looks for it in
+// the results.
 func TestNothingOfTheFileIsTold(t *testing.T) {
 	const secret = "Zebra4711"
 	office := officeTypes[strings.ToLower(typeDOCM)]

@@ -247,7 +247,8 @@ func updatedPDF(_ []byte) []byte {
 	return b.Bytes()
 }
 
-// hybridBody is a body with object 4 in an object stream and a cross-reference stream that lists it; tables say that it is free.
+// hybridBody is a body with object 4 in an object stream and a cross-reference stream that lists it; tables say that it
+// is free.
 func hybridBody(catalogue, hidden string) (body []byte, table string, stream int) {
 	b := bytes.NewBuffer(bytes.Clone([]byte("%PDF-1.7\r\n%\xb5\xb5\xb5\xb5\r\n")))
 	offsets := []int{0, 0, 0, 0}
@@ -412,8 +413,8 @@ func unicodePath(name string) []byte {
 	return append(binary.LittleEndian.AppendUint32(append(extra, 1), crc32.ChecksumIEEE([]byte("a.txt"))), name...)
 }
 
-// staled changes the checksum of the Unicode path fields of b.txt, as a tool does that renames an entry without updating
-// them: such a field must be ignored.
+// staled changes the checksum of the Unicode path fields of b.txt, as a tool does that renames an entry without
+// updating them: such a field must be ignored.
 func staled(archive []byte) []byte {
 	return bytes.ReplaceAll(archive, unicodePath("b.txt")[5:9], []byte("\x01\x02\x03\x04"))
 }

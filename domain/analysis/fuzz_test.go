@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// fuzzFamily feeds the detectors whose ids begin with family with changed files of the corpus. Whatever arrives, each answers in its form,
-// twice the same, and no parser's panic comes through. Large samples are left to the table of outcomes.
+// fuzzFamily feeds the detectors whose ids begin with family with changed files of the corpus. Whatever arrives, each
+// answers in its form, twice the same, and no parser's panic comes through. Large samples are left to the table of
+// outcomes.
 func fuzzFamily(f *testing.F, family string, extensions ...string) {
 	detectors := slices.DeleteFunc(slices.Clone(detectors()), func(d detector) bool { return !strings.HasPrefix(d.ID, family) })
 	for _, s := range corpus(f) {

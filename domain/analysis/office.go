@@ -94,8 +94,8 @@ func (s *subject) ooxmlMacros() verdict {
 	return found.verdict("The file declares no part that holds macros.", High, "The file holds macros.")
 }
 
-// externalKinds are the relationships whose outside target matters, by how much: what an application loads when it opens
-// the file more than what a reader must click. All others are "other".
+// externalKinds are the relationships whose outside target matters, by how much: what an application loads when it
+// opens the file more than what a reader must click. All others are "other".
 var externalKinds = map[string]Severity{
 	"hyperlink": Info, "image": Low, "audio": Low, "video": Low, "media": Low,
 	"externalLinkPath": Medium, "externalLink": Medium, "xlExternalLinkPath": Medium, "mailMergeSource": Medium, "recipientData": Medium, "linkedMedia": Low,
@@ -148,7 +148,8 @@ func (s *subject) ooxmlObjects() verdict {
 	return found.verdict("The file holds no embedded objects.", worst, "The file holds embedded objects.")
 }
 
-// binaryNames counts the names of storages and streams, by which a compound file shows what it holds ([MS-OVBA], [MS-OFFCRYPTO], [MS-OLEDS]).
+// binaryNames counts the names of storages and streams, by which a compound file shows what it holds ([MS-OVBA],
+// [MS-OFFCRYPTO], [MS-OLEDS]).
 func (s *subject) binaryNames() (map[string]int64, error) {
 	names := map[string]int64{}
 	err := guarded(func() error {

@@ -39,7 +39,8 @@ type pdfFile struct {
 // maxPDFDepth is how deeply objects of a PDF may hold each other.
 const maxPDFDepth = 100
 
-// pdfLimits bound what the parser unpacks, one stream to at most highRatio times the file. Images and fonts are never unpacked.
+// pdfLimits bound what the parser unpacks, one stream to at most highRatio times the file. Images and fonts are never
+// unpacked.
 func pdfLimits(size int64) model.ResourceLimits {
 	return model.ResourceLimits{
 		MaxStreamBytes: 64 << 20, MaxDecodeBytes: unpackedBudget(size, 1<<20, 32<<20), MaxImagePixels: 1, MaxImageBytes: 1,

@@ -295,8 +295,8 @@ func (e *zipCentral) descriptor(content io.ReaderAt, size, at int64) int64 {
 	return 0
 }
 
-// zipEndIn finds the end record that archive/zip takes, the last one whose comment has room (APPNOTE 4.3.16); -1 for none.
-// toEnd says that the comment must end with the file.
+// zipEndIn finds the end record that archive/zip takes, the last one whose comment has room (APPNOTE 4.3.16); -1 for
+// none. toEnd says that the comment must end with the file.
 func zipEndIn(content io.ReaderAt, size int64, toEnd bool) (int64, []byte) {
 	const comment = 1<<16 - 1
 	from := max(0, size-zipEndSize-comment)

@@ -201,8 +201,8 @@ func change[B any](p *past, t domain.EventType, n int, do func(*B)) {
 	}
 }
 
-// TestSoundHistories: whatever was decided passes, and is counted as it was charged, wherever in the history the rules were
-// switched on.
+// TestSoundHistories: whatever was decided passes, and is counted as it was charged, wherever in the history the rules
+// were switched on.
 func TestSoundHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPast(t)

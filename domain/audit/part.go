@@ -432,8 +432,8 @@ func readClaimed(r io.Reader) (c claimed, err error) {
 	return c, err
 }
 
-// asideHead is how long the fixed beginning of an event is that was set aside, after its kind: three ids, three numbers of
-// 64 bits, two of 16, and the lengths of type, subject, what a certificate was signed for, and data, which follow.
+// asideHead is how long the fixed beginning of an event is that was set aside, after its kind: three ids, three numbers
+// of 64 bits, two of 16, and the lengths of type, subject, what a certificate was signed for, and data, which follow.
 const asideHead = 3*16 + 3*8 + 2*2 + 4*4
 
 // appendAside appends what of an event the replay of its part needs. certificate is what a certificate was signed for.

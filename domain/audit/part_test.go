@@ -60,8 +60,8 @@ func TestAside(t *testing.T) {
 	}
 }
 
-// TestLongHistories: a history of many acts of one kind takes time in proportion to its length. Were each act to go through
-// all those before it, this test would take minutes to hours.
+// TestLongHistories: a history of many acts of one kind takes time in proportion to its length. Were each act to go
+// through all those before it, this test would take minutes to hours.
 func TestLongHistories(t *testing.T) {
 	const n = 50_000
 	id := func(i int) (id [16]byte) {

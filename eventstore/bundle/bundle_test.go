@@ -69,8 +69,8 @@ func nothing(t *testing.T) []byte {
 	return made.Bytes()
 }
 
-// TestArchive: a zip file is read as the directory would be. One that was cut off is refused, and one in which a name is
-// there twice, where two readers could see different files.
+// TestArchive: a zip file is read as the directory would be. One that was cut off is refused, and one in which a name
+// is there twice, where two readers could see different files.
 func TestArchive(t *testing.T) {
 	whole := archived(t)
 	var twice bytes.Buffer
@@ -117,8 +117,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// hostile is a zip file of a bundle whose only segment holds text, and of which the manifest says so many lines; files are
-// others in it.
+// hostile is a zip file of a bundle whose only segment holds text, and of which the manifest says so many lines; files
+// are others in it.
 func hostile(t *testing.T, text []byte, lines int64, files ...string) string {
 	t.Helper()
 	m := Manifest{

@@ -18,9 +18,9 @@ import (
 // awaitPause is between two attempts of Await.
 const awaitPause = 500 * time.Millisecond
 
-// Await has a process that starts try to reach the server that accepts writes until there is one, for as long as patience: in
-// the middle of a failover no server does. try may be begun again at any point. What waiting cannot mend ends it at once.
-// waits is called once, with the reason.
+// Await has a process that starts try to reach the server that accepts writes until there is one, for as long as
+// patience: in the middle of a failover no server does. try may be begun again at any point. What waiting cannot mend
+// ends it at once. waits is called once, with the reason.
 func Await(ctx context.Context, patience time.Duration, waits func(why error), try func() error) error {
 	began := time.Now()
 	for first := true; ; first = false {

@@ -19,7 +19,8 @@ import (
 	"integrityledger/eventstore/cluster/connect"
 )
 
-// TestAwaitGivesUp: the wait is bounded, says once why, ends with the last error, and at once when nobody wants it any more.
+// TestAwaitGivesUp: the wait is bounded, says once why, ends with the last error, and at once when nobody wants it any
+// more.
 func TestAwaitGivesUp(t *testing.T) {
 	_, away := connectPlain(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
 	if !mayCome(away) {
@@ -48,7 +49,8 @@ func TestAwaitGivesUp(t *testing.T) {
 	})
 }
 
-// TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd: it lets clients in, and keeps their questions until it has a server.
+// TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd: it lets clients in, and keeps their questions until it has a
+// server.
 func TestAPoolerWithoutAServerIsNotWaitedForWithoutEnd(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

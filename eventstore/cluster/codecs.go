@@ -106,8 +106,8 @@ func (bytesCodec) Scan(src []byte, target any) error {
 	return nil
 }
 
-// registerCodecs replaces the codecs of the arrays that groups are written with, reads ids and hashes into their Go types,
-// and reads times in UTC.
+// registerCodecs replaces the codecs of the arrays that groups are written with, reads ids and hashes into their Go
+// types, and reads times in UTC.
 func registerCodecs(m *pgtype.Map) {
 	registerArray(m, "_uuid", pgtype.UUIDOID, func(v *[16]byte) int {
 		if v == nil {

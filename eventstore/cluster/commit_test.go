@@ -12,8 +12,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestWarningAtACommit: a commit that the server warned about is unknown, also where another transaction begins on the same
-// connection before the commit has been judged.
+// TestWarningAtACommit: a commit that the server warned about is unknown, also where another transaction begins on the
+// same connection before the commit has been judged.
 func TestWarningAtACommit(t *testing.T) {
 	l := ledgertest.New(t)
 	pgtest.Exec(t, l.URL, `CREATE TABLE warned (n int);
@@ -59,8 +59,8 @@ func (tx overtaken) Commit(ctx context.Context) error {
 	return err
 }
 
-// TestIsolation: a group reads what was committed while it waited for its shard, also where the database would give it the
-// snapshot from before.
+// TestIsolation: a group reads what was committed while it waited for its shard, also where the database would give it
+// the snapshot from before.
 func TestIsolation(t *testing.T) {
 	url := pgtest.New(t)
 	pgtest.Exec(t, url, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation = %L', current_database(), 'repeatable read'); END $$")

@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Everywhere asks one question about all shards of a ledger, in one statement: of the server, or where there are nodes, of each
-// about the shards that it holds. The question names the tables of shards, which it joins by the shard, and no others. It holds
-// no piece, so a move that ends at that moment may make an answer one of just before it. Where a node does not answer there is
-// an error beside the answers of the others.
+// Everywhere asks one question about all shards of a ledger, in one statement: of the server, or where there are nodes,
+// of each about the shards that it holds. The question names the tables of shards, which it joins by the shard, and no
+// others. It holds no piece, so a move that ends at that moment may make an answer one of just before it. Where a node
+// does not answer there is an error beside the answers of the others.
 func Everywhere[T any](ctx context.Context, pool *pgxpool.Pool, nodes *Nodes, shards int, scan pgx.RowToFunc[T], question string, args ...any) ([]T, error) {
 	if nodes == nil {
 		rows, _ := pool.Query(ctx, question, args...) // its error is that of the rows
@@ -65,8 +65,9 @@ func (p *Piece) Aimed(sql string) string {
 // holding is where a context says which piece is held.
 type holding struct{}
 
-// Holding says that until the context ends a transaction holds a piece. What reads it beside the transaction must not hold it
-// too: a move that waits for the transaction would make the reader wait for the move, and the transaction for its reader.
+// Holding says that until the context ends a transaction holds a piece. What reads it beside the transaction must not
+// hold it too: a move that waits for the transaction would make the reader wait for the move, and the transaction for
+// its reader.
 func Holding(ctx context.Context, p *Piece) context.Context {
 	return context.WithValue(ctx, holding{}, p)
 }

@@ -21,15 +21,16 @@ import (
 	"integrityledger/eventstore/cluster/connect"
 )
 
-// Holders finds the node of Citus that holds a shard. A statement there names the piece of a table in place of the table, so
-// that PostgreSQL plans it once and by itself: nothing passes through the coordinator, and Citus plans nothing.
+// Holders finds the node of Citus that holds a shard. A statement there names the piece of a table in place of the
+// table, so that PostgreSQL plans it once and by itself: nothing passes through the coordinator, and Citus plans
+// nothing.
 //
 // Citus moves pieces from node to node meanwhile, and the former node may keep a copy for a while. So each transaction
 // begins with Hold, which waits for a move that is being finished and fails with ErrMoved after it. Safe for concurrent
 // use.
 //
-// One question to the cluster answers for all shards and for everybody who waits. While the cluster does not answer, what it
-// has said stays true, for as long as no node contradicts it.
+// One question to the cluster answers for all shards and for everybody who waits. While the cluster does not answer,
+// what it has said stays true, for as long as no node contradicts it.
 type Holders struct {
 	primary *Primary // any node of the cluster
 	asking  *pgxpool.Pool
@@ -58,8 +59,8 @@ type question struct {
 }
 
 const (
-	// lookAgain is for how long an answer is believed where no node objects: the former primary of a node, whose standby was
-	// promoted, does not. Keeping it down is the operator's task.
+	// lookAgain is for how long an answer is believed where no node objects: the former primary of a node, whose standby
+	// was promoted, does not. Keeping it down is the operator's task.
 	lookAgain = 10 * time.Second
 	// askAgain is the least time between two questions that nobody's refusal makes necessary.
 	askAgain = time.Second
@@ -93,7 +94,8 @@ type nodePool struct {
 	pool   *pgxpool.Pool
 }
 
-// Piece is where the rows of a shard are: a node, and for each table its part there. Nil stands for the tables themselves.
+// Piece is where the rows of a shard are: a node, and for each table its part there. Nil stands for the tables
+// themselves.
 type Piece struct {
 	id    int64 // of shard_heads' part
 	from  int32 // the first hash of a shard that belongs to it
@@ -146,8 +148,8 @@ func (p *Primary) Holders(ctx context.Context) (*Holders, error) {
 	return h, nil
 }
 
-// Distributed reports whether Citus has distributed the tables of the ledger. A distribution that has failed may have left
-// holdFunction.
+// Distributed reports whether Citus has distributed the tables of the ledger. A distribution that has failed may have
+// left holdFunction.
 func Distributed(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) {
 	err = pool.QueryRow(ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL AND to_regproc('public."+holdFunction+"') IS NOT NULL").Scan(&yes)
 	if err == nil && yes {
@@ -267,8 +269,8 @@ func (h *Holders) find(ctx context.Context, shard uint16, first uint64) (*Piece,
 // errNoAnswer is that of a question that is not waited for any longer.
 var errNoAnswer = errors.New("the cluster does not answer")
 
-// wait waits for the answer to a question, not for long where it is known what was true before, and not at all where the
-// cluster has not answered lately.
+// wait waits for the answer to a question, not for long where it is known what was true before, and not at all where
+// the cluster has not answered lately.
 func (h *Holders) wait(ctx context.Context, q *question, known, silent bool) error {
 	var patience <-chan time.Time
 	if known {
@@ -293,7 +295,8 @@ func (h *Holders) wait(ctx context.Context, q *question, known, silent bool) err
 	}
 }
 
-// Forget takes a piece for doubted, whose node has refused it: the cluster is asked again before its shards are found there.
+// Forget takes a piece for doubted, whose node has refused it: the cluster is asked again before its shards are found
+// there.
 func (h *Holders) Forget(piece *Piece) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -322,7 +325,8 @@ func (h *Holders) known(shard uint16) *Piece {
 	return nil
 }
 
-// ask is the question under way, or begins one, which ends when it is answered, whoever waits for it. The caller has the lock.
+// ask is the question under way, or begins one, which ends when it is answered, whoever waits for it. The caller has
+// the lock.
 func (h *Holders) ask() *question {
 	if h.question == nil {
 		h.asked++
@@ -350,8 +354,8 @@ func (h *Holders) answer(q *question) {
 	maps.DeleteFunc(h.doubted, func(_ *Piece, first uint64) bool { return first <= q.number })
 }
 
-// readPieces asks for the node of each piece of the heads and the parts of all tables that belong to it there. Reference tables
-// are left to Citus, which writes them on every node.
+// readPieces asks for the node of each piece of the heads and the parts of all tables that belong to it there.
+// Reference tables are left to Citus, which writes them on every node.
 const readPieces = `SELECT h.shardid, h.shardminvalue::int, h.shardmaxvalue::int, n.groupid, n.nodename, n.nodeport,
 		array_agg(c.relname::text ORDER BY c.relname), array_agg(shard_name(c.oid, s.shardid) ORDER BY c.relname)
 	FROM pg_dist_shard h
@@ -404,8 +408,8 @@ func (p *Piece) like(is *Piece, tables, parts []string) bool {
 	return same
 }
 
-// server is that of a piece's node. A node that has another address now, because a standby was promoted, has another server,
-// which knows what was seen of the former one.
+// server is that of a piece's node. A node that has another address now, because a standby was promoted, has another
+// server, which knows what was seen of the former one.
 func (h *Holders) server(p *Piece) *Primary {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -461,8 +465,8 @@ func atNode(database, nodes connect.Source, host string, port uint16) connect.So
 	}
 }
 
-// at is a database URL that leads to the server of a node: by the template nodes, where there is one, else as url says. All that
-// depends on the server, such as TLS, is read from it.
+// at is a database URL that leads to the server of a node: by the template nodes, where there is one, else as url says.
+// All that depends on the server, such as TLS, is read from it.
 func at(url, nodes, host string, port uint16) string {
 	number := strconv.Itoa(int(port))
 	if nodes != "" {
@@ -484,8 +488,8 @@ func at(url, nodes, host string, port uint16) string {
 	return parsed.String()
 }
 
-// holdFunction is made by migrations.Distribute. It locks a piece against the end of a move, and refuses a piece that its
-// node does not hold.
+// holdFunction is made by migrations.Distribute. It locks a piece against the end of a move, and refuses a piece that
+// its node does not hold.
 const holdFunction = "hold_piece"
 
 // moved is the SQLSTATE of that refusal.

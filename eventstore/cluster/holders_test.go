@@ -16,7 +16,8 @@ import (
 	"integrityledger/eventstore/cluster/connect"
 )
 
-// TestNodesAreReachedAsTheURLSays: every way of connecting that a URL leaves open leads to the node, and none elsewhere.
+// TestNodesAreReachedAsTheURLSays: every way of connecting that a URL leaves open leads to the node, and none
+// elsewhere.
 func TestNodesAreReachedAsTheURLSays(t *testing.T) {
 	for _, test := range []struct{ url, nodes, host, want string }{
 		{"postgres://u@db0,db1/d", "", "n1", "TLS of any to n1:5433, n1:5433"},
@@ -89,8 +90,8 @@ func TestPiecesAreThoseOfCitus(t *testing.T) {
 	}
 }
 
-// catalogue makes a database look like one that Citus has distributed over two nodes of which it is the coordinator: four
-// pieces, by turns on the nodes 1 and 2.
+// catalogue makes a database look like one that Citus has distributed over two nodes of which it is the coordinator:
+// four pieces, by turns on the nodes 1 and 2.
 func catalogue(t *testing.T) (url string) {
 	t.Helper()
 	pgtest.OneServer(t, "its catalogue is that of Citus")
@@ -163,8 +164,8 @@ func (h *Holders) expire() {
 	h.due = time.Now()
 }
 
-// TestOneQuestionAnswersForAllShards: whoever asks while a question is under way waits for its answer, which holds for every
-// shard, and is remembered.
+// TestOneQuestionAnswersForAllShards: whoever asks while a question is under way waits for its answer, which holds for
+// every shard, and is remembered.
 func TestOneQuestionAnswersForAllShards(t *testing.T) {
 	url := catalogue(t)
 	h := holdersOf(t, url)
@@ -372,7 +373,8 @@ func TestTheCoordinatorIsLookedForOnceInASecond(t *testing.T) {
 	looks("it has answered", false)
 }
 
-// TestForbiddenScansAreNotCompiled: where the only plan is one that is forbidden, its cost would have every statement compiled.
+// TestForbiddenScansAreNotCompiled: where the only plan is one that is forbidden, its cost would have every statement
+// compiled.
 func TestForbiddenScansAreNotCompiled(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)

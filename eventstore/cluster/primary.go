@@ -185,8 +185,8 @@ func (p *Primary) ConsumerPool(ctx context.Context, conns int) (*pgxpool.Pool, e
 	return p.open(ctx, conns, session{name: "integrity consumer", statement: "2s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive, unflushed)
 }
 
-// WitnessPool opens the connections of a witness of other logs. Its statements end before those who wait for a cosignature
-// give up.
+// WitnessPool opens the connections of a witness of other logs. Its statements end before those who wait for a
+// cosignature give up.
 func (p *Primary) WitnessPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(ctx, conns, session{name: "integrity witness", statement: "4s", lock: "2s", idle: "2s"}, lookUps, writes, keptAlive)
 }
@@ -207,10 +207,10 @@ func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
 	return p.open(ctx, 1, session{name: "integrity probe", statement: "2500ms", lock: "1s", idle: "5s"}, keptAlive, settings{"work_mem": "64kB"})
 }
 
-// RebuildPool opens the connections of a rebuild of so many shards at a time, two each: one that writes and one that reads
-// ahead. They have the role of the URL, because they replace rows of projections, which the
-// service role may not delete. They write to the tables of the schema rebuild, by the same plans as a group, however long
-// role or database let a statement run. A commit that waits for its standby holds a shard's lock for up to 20 s.
+// RebuildPool opens the connections of a rebuild of so many shards at a time, two each: one that writes and one that
+// reads ahead. They have the role of the URL, because they replace rows of projections, which the service role may not
+// delete. They write to the tables of the schema rebuild, by the same plans as a group, however long role or database
+// let a statement run. A commit that waits for its standby holds a shard's lock for up to 20 s.
 func (p *Primary) RebuildPool(ctx context.Context, shards int) (*pgxpool.Pool, error) {
 	of := session{name: "integrity rebuild", statement: "0", lock: "30s", idle: "60s"}
 	return p.pool(ctx, nil, 2*shards, "", of, p.accept, lookUps, writes, unflushed, settings{"search_path": "rebuild, public"})
@@ -316,7 +316,8 @@ func NotConnected(err error) bool {
 // connection starts with, because a pooler refuses those.
 func (p *Primary) sessionBegin(role string, of session, s []settings) string {
 	all := settings{
-		// Each statement must see what was committed while the one before it waited for a lock, whatever role or database say.
+		// Each statement must see what was committed while the one before it waited for a lock, whatever role or database
+		// say.
 		"default_transaction_isolation": "read committed",
 		"application_name":              of.name, "statement_timeout": of.statement, "lock_timeout": of.lock, "idle_in_transaction_session_timeout": of.idle,
 	}
@@ -353,8 +354,9 @@ func OnCitus(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[citusKey] 
 var ErrUnknown = errors.New("outcome of the commit is unknown")
 
 // warningsKey is where a connection's CustomData counts the server's warnings, for instance that it committed without
-// waiting for the synchronous standby, or, a coordinator of Citus, that the node did not answer to the COMMIT. The count
-// only grows: the next transaction on the connection, which can begin before a commit has been judged, takes nothing away.
+// waiting for the synchronous standby, or, a coordinator of Citus, that the node did not answer to the COMMIT. The
+// count only grows: the next transaction on the connection, which can begin before a commit has been judged, takes
+// nothing away.
 const warningsKey = "warnings"
 
 func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
@@ -363,8 +365,8 @@ func noteWarning(c *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-// Warnings is how many warnings the server has sent on a connection of one of these pools. When a transaction has raised
-// it, the outcome of its commit is unknown.
+// Warnings is how many warnings the server has sent on a connection of one of these pools. When a transaction has
+// raised it, the outcome of its commit is unknown.
 func Warnings(conn *pgx.Conn) int64 {
 	return conn.PgConn().CustomData()[warningsKey].(*atomic.Int64).Load() //nolint:forcetypeassert // AfterConnect puts it there
 }

@@ -62,8 +62,8 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 }
 
 const (
-	// sessionPatience is how long a pooler may take to give a connection, which it may promise before it has any, and to end
-	// a session whose client has gone.
+	// sessionPatience is how long a pooler may take to give a connection, which it may promise before it has any, and to
+	// end a session whose client has gone.
 	sessionPatience = 10 * time.Second
 	// sessionLooks is how often connections may be lost while a pooler is examined.
 	sessionLooks = 3
@@ -72,8 +72,8 @@ const (
 // errUnsure: what was seen is no proof against a pooler, because a lost connection looks like it.
 var errUnsure = errors.New("connections were lost while the connection pooler in front of PostgreSQL was examined, or lead to different servers: try again")
 
-// keepsSessions accuses a pooler only of what no lost connection explains. Otherwise it looks again, and in the end returns
-// what went wrong.
+// keepsSessions accuses a pooler only of what no lost connection explains. Otherwise it looks again, and in the end
+// returns what went wrong.
 func keepsSessions(ctx context.Context, url string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
 	defer cancel()
@@ -85,8 +85,8 @@ func keepsSessions(ctx context.Context, url string) (err error) {
 	return err
 }
 
-// sight is what a client of a pooler sees of the process whose session has taken a lock. A process that ended took the lock
-// along, and another server has neither.
+// sight is what a client of a pooler sees of the process whose session has taken a lock. A process that ended took the
+// lock along, and another server has neither.
 type sight struct {
 	lives bool
 	met   bool // it is the process that answers

@@ -145,7 +145,8 @@ func parse(t *testing.T, url string) *neturl.URL {
 	return parsed
 }
 
-// announce listens in front of url until the test ends, and says which client arrives before anything is passed on for it.
+// announce listens in front of url until the test ends, and says which client arrives before anything is passed on for
+// it.
 func announce(t *testing.T, url string, arrived func(client int)) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "front") // short: a socket's path has at most 107 bytes

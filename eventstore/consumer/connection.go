@@ -15,8 +15,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Sharded is a Source whose row belongs to a shard. On Citus its transactions are opened on the node that holds the shard, which
-// stays there until their end, and name the parts of tables there.
+// Sharded is a Source whose row belongs to a shard. On Citus its transactions are opened on the node that holds the
+// shard, which stays there until their end, and name the parts of tables there.
 type Sharded interface {
 	Source
 	InShard() domain.Shard
@@ -56,7 +56,8 @@ func (d *databases) close() {
 	}
 }
 
-// beginner makes the row of a source before its first transaction: a node that is away at the start holds up its own shards alone.
+// beginner makes the row of a source before its first transaction: a node that is away at the start holds up its own
+// shards alone.
 type beginner struct {
 	*sql.DB
 	begin Query // empty: it was made
@@ -105,8 +106,8 @@ func (c nodeConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-// limitedConnector, limitedConn and limitedTx close the connection of a transaction that is open for mostOpen: the library
-// begins and commits without a deadline. On a node they hold its piece.
+// limitedConnector, limitedConn and limitedTx close the connection of a transaction that is open for mostOpen: the
+// library begins and commits without a deadline. On a node they hold its piece.
 type limitedConnector struct {
 	driver.Connector
 	piece *cluster.Piece // nil: the tables themselves

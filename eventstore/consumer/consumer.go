@@ -73,11 +73,12 @@ type Progress struct {
 type Config struct {
 	Name string
 	Pool *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half is for what Handle reads
-	// Nodes, also from Primary.ConsumerPool, hold the transactions of sources that are Sharded, and nothing else. Nil: Pool does.
+	// Nodes, also from Primary.ConsumerPool, hold the transactions of sources that are Sharded, and nothing else. Nil:
+	// Pool does.
 	Nodes   *Nodes
 	Sources []Source
-	// News says which sources, by index, have work, by one question about all of them: of those that nobody has woken only these
-	// are claimed. Nil: all are.
+	// News says which sources, by index, have work, by one question about all of them: of those that nobody has woken only
+	// these are claimed. Nil: all are.
 	News func(context.Context) ([]int, error)
 	Log  *slog.Logger
 	Poll time.Duration // between two looks for news where a wake-up was lost, and up to four times that where none was; 0 means 1 s
@@ -148,8 +149,8 @@ func put(c chan struct{}) {
 	}
 }
 
-// Hasten ends the gathering of a source after its last page. It reports whether the source is woken, so that a page comes
-// now, and never waits.
+// Hasten ends the gathering of a source after its last page. It reports whether the source is woken, so that a page
+// comes now, and never waits.
 func (c *Consumer) Hasten(source int) bool {
 	t := c.topics[source]
 	woken := len(t.woken) > 0 // before it goes on, and takes that

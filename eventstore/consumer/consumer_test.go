@@ -147,7 +147,8 @@ func until(t *testing.T, what string, holds func() bool) {
 	pgtest.Eventually(t, what, func() (bool, error) { return holds(), nil })
 }
 
-// gapless requires that positions begin at 1 and are never skipped; a repetition goes back to one that was there before.
+// gapless requires that positions begin at 1 and are never skipped; a repetition goes back to one that was there
+// before.
 func gapless(t *testing.T, positions []int64, repeats bool) {
 	t.Helper()
 	highest := int64(0)

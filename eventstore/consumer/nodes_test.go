@@ -17,8 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestPageHoldsAMove: a page is a transaction on the node of its shard alone. A move waits for it, and the next page comes from
-// the other node: nothing is skipped and nothing comes twice.
+// TestPageHoldsAMove: a page is a transaction on the node of its shard alone. A move waits for it, and the next page
+// comes from the other node: nothing is skipped and nothing comes twice.
 func TestPageHoldsAMove(t *testing.T) {
 	pgtest.Citus(t)
 	l := ledgertest.New(t)
@@ -78,7 +78,8 @@ func TestPageHoldsAMove(t *testing.T) {
 	}
 }
 
-// TestConsumerFollowsMoves: while a shard moves to and fro and events are registered in it, all of them come, in order and once.
+// TestConsumerFollowsMoves: while a shard moves to and fro and events are registered in it, all of them come, in order
+// and once.
 func TestConsumerFollowsMoves(t *testing.T) {
 	pgtest.Citus(t)
 	l := ledgertest.New(t)
@@ -114,8 +115,8 @@ func TestConsumerFollowsMoves(t *testing.T) {
 	}
 }
 
-// TestQuietConsumerAsksOnce counts what the servers do for a consumer that has nothing to do: one question about all its shards,
-// at each server that has some, and no claim.
+// TestQuietConsumerAsksOnce counts what the servers do for a consumer that has nothing to do: one question about all
+// its shards, at each server that has some, and no claim.
 func TestQuietConsumerAsksOnce(t *testing.T) {
 	l := ledgertest.New(t)
 	register(t, l, l.Organization(t, 1, domain.InternalPlan), 0, 1)

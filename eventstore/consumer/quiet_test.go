@@ -107,8 +107,8 @@ func TestNewsLeadToClaims(t *testing.T) {
 	})
 }
 
-// Where news that nobody has woken a source for lead to a page, another process leaves its work to this one: the looks come as
-// often as they can for a while.
+// Where news that nobody has woken a source for lead to a page, another process leaves its work to this one: the looks
+// come as often as they can for a while.
 func TestWorkOfOthersEndsTheQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, looks, _ := quietly(t, 1)

@@ -312,7 +312,8 @@ func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Even
 	return nil
 }
 
-// StillPresent gives those of the erased texts that are there all the same. The events that erased them were read before.
+// StillPresent gives those of the erased texts that are there all the same. The events that erased them were read
+// before.
 func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure) (present []audit.Erasure, err error) {
 	shards := map[domain.Shard][]audit.Erasure{}
 	for _, e := range erased {

@@ -122,8 +122,8 @@ func TestClaimedKeys(t *testing.T) {
 	}
 }
 
-// TestResumeAsksWitnesses: a checkpoint that is not the newest which a witness has seen lets nothing go on, because what
-// was published after it would be signed a second time.
+// TestResumeAsksWitnesses: a checkpoint that is not the newest which a witness has seen lets nothing go on, because
+// what was published after it would be signed a second time.
 func TestResumeAsksWitnesses(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

@@ -48,8 +48,8 @@ type treeRow struct {
 // heads are the positions of the last events, by shard, up to the last shard that has one.
 type heads struct {
 	positions []int64
-	// partial: a node has not answered, so a shard without an event may have some. They come later: the tree takes the events of
-	// the shards in any order, and grows by those of the nodes that answer.
+	// partial: a node has not answered, so a shard without an event may have some. They come later: the tree takes the
+	// events of the shards in any order, and grows by those of the nodes that answer.
 	partial bool
 }
 
@@ -110,8 +110,8 @@ func (g *growth) Begin() consumer.Query {
 }
 
 const (
-	// readingHeads is how long the nodes may take to tell their heads. A node that is away must leave time for what the others
-	// have told.
+	// readingHeads is how long the nodes may take to tell their heads. A node that is away must leave time for what the
+	// others have told.
 	readingHeads = time.Second
 	// claimingHeads is the same where the transaction of the page has begun already.
 	claimingHeads = readingHeads / 2

@@ -58,7 +58,8 @@ type Config struct {
 	// Signer answers the log's key as it is now. Nil: this process leaves the tree alone.
 	Signer    func() *Signer
 	Witnesses []*Witness
-	// Authorities stamp checkpoints. Pinned answers what the tokens of one must lead to, as it is now; false: it is not asked.
+	// Authorities stamp checkpoints. Pinned answers what the tokens of one must lead to, as it is now; false: it is not
+	// asked.
 	Authorities []*TimestampAuthority
 	Pinned      func(name string) (evidence.Authority, bool)
 	Now         func() time.Time
@@ -70,9 +71,9 @@ type Config struct {
 	Gate *eventstore.Gate
 	// Known is the largest head that was kept outside the database; zero: none.
 	Known Head
-	// Keep puts a head on a disk outside the database, unless a later one is there, and returns the one that is there then:
-	// processes may share the disk. No checkpoint is stored before it has returned, and none where it fails or the head is
-	// another. Nil: nothing is kept.
+	// Keep puts a head on a disk outside the database, unless a later one is there, and returns the one that is there
+	// then: processes may share the disk. No checkpoint is stored before it has returned, and none where it fails or the
+	// head is another. Nil: nothing is kept.
 	Keep func(Head) (Head, error)
 
 	Interval time.Duration // least time between two checkpoints; 0 means 1 s
@@ -227,7 +228,8 @@ const (
 	// before is on the disk, and where there is a synchronous standby there too. It locks no row.
 	flushTree = `SELECT pg_logical_emit_message(true, 'integrity', 'transparency')`
 	readLast  = `SELECT size, root, note, signed_at FROM transparency_checkpoint WHERE id = 1`
-	// A checkpoint never gives way to one of a smaller tree, and to one of the same tree only where it is the one that was read.
+	// A checkpoint never gives way to one of a smaller tree, and to one of the same tree only where it is the one that was
+	// read.
 	storeCheckpoint = `INSERT INTO transparency_checkpoint (id, size, root, note, signed_at) VALUES (1, $1, $2, $3, $4)
 	ON CONFLICT (id) DO UPDATE SET size = excluded.size, root = excluded.root, note = excluded.note, signed_at = excluded.signed_at
 	WHERE transparency_checkpoint.size < excluded.size
@@ -253,8 +255,9 @@ func (k *Keeper) within(ctx context.Context, do func(pgx.Tx) error) error {
 	return cluster.Commit(ctx, tx)
 }
 
-// publish signs the tree where it has grown since the last checkpoint, or where the key of that was revoked. It signs no tree that is not on the disk, and
-// none that does not go on where the last checkpoint ended. The error may be errLost.
+// publish signs the tree where it has grown since the last checkpoint, or where the key of that was revoked. It signs
+// no tree that is not on the disk, and none that does not go on where the last checkpoint ended. The error may be
+// errLost.
 func (k *Keeper) publish(ctx context.Context) (err error) {
 	signer := k.key()
 	if signer == nil && !k.Guard.Lost()[eventstore.BySignedHead] {
@@ -348,8 +351,8 @@ func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) erro
 	return nil
 }
 
-// allowed refuses to sign in a transaction where this process must stand still, and where a standby was promoted since the
-// witnesses were asked.
+// allowed refuses to sign in a transaction where this process must stand still, and where a standby was promoted since
+// the witnesses were asked.
 func (k *Keeper) allowed(ctx context.Context, tx pgx.Tx) error {
 	if k.Gate != nil {
 		if err := k.Gate.Ask(ctx, tx); err != nil {
@@ -362,8 +365,8 @@ func (k *Keeper) allowed(ctx context.Context, tx pgx.Tx) error {
 	return k.Guard.Err()
 }
 
-// confirmed is the tree as it will stay. The error is errLost where the database was replaced meanwhile by one whose tree
-// has nothing to publish.
+// confirmed is the tree as it will stay. The error is errLost where the database was replaced meanwhile by one whose
+// tree has nothing to publish.
 func (k *Keeper) confirmed(ctx context.Context, signer *Signer) (next checkpoint, err error) {
 	err = k.within(ctx, func(tx pgx.Tx) error {
 		if next, err = readGrown(ctx, tx); err != nil {

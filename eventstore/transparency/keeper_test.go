@@ -92,7 +92,8 @@ func TestRun(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestQuietKeeper: where the tree does not grow, it is looked at less and less often. Witnesses may have to be asked again.
+// TestQuietKeeper: where the tree does not grow, it is looked at less and less often. Witnesses may have to be asked
+// again.
 func TestQuietKeeper(t *testing.T) {
 	pool, err := pgxpool.New(context.Background(), "postgres://nobody@localhost/none?pool_max_conns=2")
 	check(t, err)
@@ -371,8 +372,8 @@ func TestShardsRaised(t *testing.T) {
 	complete(t, l, signer)
 }
 
-// TestRevokedKeySignedAnew: a checkpoint of a revoked key gives way to one of the same tree under another key, once, and
-// only where that key knows of the revocation.
+// TestRevokedKeySignedAnew: a checkpoint of a revoked key gives way to one of the same tree under another key, once,
+// and only where that key knows of the revocation.
 func TestRevokedKeySignedAnew(t *testing.T) {
 	l, former, next := ledgertest.New(t), newSigner(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)

@@ -30,7 +30,8 @@ const (
 	childStep = "TRANSPARENCY_CHILD_STEP"
 )
 
-// killer kills the process with SIGKILL before it sends its statement of a number: after it has the answer to the one before.
+// killer kills the process with SIGKILL before it sends its statement of a number: after it has the answer to the one
+// before.
 type killer struct {
 	steps atomic.Int64
 	at    int64

@@ -23,7 +23,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestLyingAuthority: of two authorities one lies. Nothing of it is stored, whatever it does, and the other's tokens are.
+// TestLyingAuthority: of two authorities one lies. Nothing of it is stored, whatever it does, and the other's tokens
+// are.
 func TestLyingAuthority(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -194,7 +195,8 @@ func TestAuthorityAway(t *testing.T) {
 	}
 }
 
-// TestUnpinnedAuthority: an authority is not asked while the trusted keys pin nothing under its name, which is said once.
+// TestUnpinnedAuthority: an authority is not asked while the trusted keys pin nothing under its name, which is said
+// once.
 func TestUnpinnedAuthority(t *testing.T) {
 	l, signer, a := ledgertest.New(t), newSigner(t), stamptest.New(t, "unpinned")
 	l.Organization(t, 1, domain.InternalPlan)

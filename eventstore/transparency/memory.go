@@ -17,8 +17,8 @@ import (
 
 // A tree that has lost leaves which were signed would grow into another history under the same key. So a process
 // remembers the largest head that it has signed or read, and keeps it outside the database too, before the signature is
-// stored. What is compared is the tree and not the stored checkpoint: a head is signed only once its tree is on the disk,
-// and on the synchronous standby, while the row of the checkpoint may be lost with a server.
+// stored. What is compared is the tree and not the stored checkpoint: a head is signed only once its tree is on the
+// disk, and on the synchronous standby, while the row of the checkpoint may be lost with a server.
 
 // Head is a signed head of the tree.
 type Head struct {
@@ -63,8 +63,9 @@ func (h Head) Lacks(ctx context.Context, pool *pgxpool.Pool) (string, error) {
 	return h.lacks(ctx, pool, grown)
 }
 
-// remember compares the tree with the largest head that is known, and learns from the database what is larger. The error
-// is a *eventstore.LostError where nothing may be signed. From a tree that a restore has halted nothing is learned.
+// remember compares the tree with the largest head that is known, and learns from the database what is larger. The
+// error is a *eventstore.LostError where nothing may be signed. From a tree that a restore has halted nothing is
+// learned.
 func (k *Keeper) remember(ctx context.Context, signer *Signer, grown checkpoint, halted bool) error {
 	if grown.epoch > k.known.Epoch {
 		k.known = Head{Epoch: grown.epoch}
@@ -92,9 +93,9 @@ func (k *Keeper) remember(ctx context.Context, signer *Signer, grown checkpoint,
 	return k.Guard.Err()
 }
 
-// keep puts a head outside the database, where there is a place for it, and knows it from then on, whatever comes of its
-// row: the tree is on the disk. The error is errLost where a later head was kept there by another process, which may have
-// signed on a server that is gone; the database is compared with that one first.
+// keep puts a head outside the database, where there is a place for it, and knows it from then on, whatever comes of
+// its row: the tree is on the disk. The error is errLost where a later head was kept there by another process, which
+// may have signed on a server that is gone; the database is compared with that one first.
 func (k *Keeper) keep(h Head) error {
 	kept := h
 	if k.Keep != nil {
@@ -119,10 +120,10 @@ func (s *Signer) signed(text string) bool {
 	return err == nil
 }
 
-// askFirst asks the witnesses, before the first signature of this process, and again when a standby was promoted, whether
-// they have seen a larger tree: what another process has published may be lost, unseen by this one. A witness that
-// does not answer is left out. What a witness answers is its bare word, and it may err: registrations go on. After a fork
-// witnesses remember the history that was lost.
+// askFirst asks the witnesses, before the first signature of this process, and again when a standby was promoted,
+// whether they have seen a larger tree: what another process has published may be lost, unseen by this one. A witness
+// that does not answer is left out. What a witness answers is its bare word, and it may err: registrations go on. After
+// a fork witnesses remember the history that was lost.
 func (k *Keeper) askFirst(ctx context.Context, grown checkpoint) error {
 	if len(k.Witnesses) == 0 || k.last.size == 0 {
 		return nil

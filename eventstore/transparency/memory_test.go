@@ -45,9 +45,10 @@ func standsStill(t *testing.T, k *Keeper, by eventstore.Knowledge) {
 	}
 }
 
-// TestSignedLeavesAreLost: neither the process that has signed what was lost nor one that has only read it signs another history,
-// also where that is longer by now, and where a third process has begun to sign it. A process that is started with the
-// kept head does not either. What is there again is signed on, and a raised epoch with a resumption too.
+// TestSignedLeavesAreLost: neither the process that has signed what was lost nor one that has only read it signs
+// another history, also where that is longer by now, and where a third process has begun to sign it. A process that is
+// started with the kept head does not either. What is there again is signed on, and a raised epoch with a resumption
+// too.
 func TestSignedLeavesAreLost(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o, another := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
@@ -114,8 +115,8 @@ func TestSignedLeavesAreLost(t *testing.T) {
 	complete(t, l, made)
 }
 
-// TestSharedMemory: processes that keep their heads in one place sign nothing on a server that lacks what another of them
-// has signed, though they have not read it.
+// TestSharedMemory: processes that keep their heads in one place sign nothing on a server that lacks what another of
+// them has signed, though they have not read it.
 func TestSharedMemory(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o, another := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
@@ -214,9 +215,9 @@ func TestNothingIsSignedThatCannotBeKept(t *testing.T) {
 	k.turned(t)
 }
 
-// TestWitnessKnowsMore: before its first signature a process asks what the witnesses have seen. More than there is stops
-// the signing of checkpoints, and nothing else, since a witness may lie; one that answers nothing useful stops nothing,
-// and after a fork none does.
+// TestWitnessKnowsMore: before its first signature a process asks what the witnesses have seen. More than there is
+// stops the signing of checkpoints, and nothing else, since a witness may lie; one that answers nothing useful stops
+// nothing, and after a fork none does.
 func TestWitnessKnowsMore(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

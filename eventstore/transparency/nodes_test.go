@@ -18,8 +18,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestTreeFollowsMoves: every event is a leaf, once, although its shard has moved since the heads were last read, also between
-// the look and the page.
+// TestTreeFollowsMoves: every event is a leaf, once, although its shard has moved since the heads were last read, also
+// between the look and the page.
 func TestTreeFollowsMoves(t *testing.T) {
 	pgtest.Citus(t)
 	l, ctx := ledgertest.New(t), context.Background()
@@ -51,8 +51,8 @@ func TestTreeFollowsMoves(t *testing.T) {
 	check(t, err)
 }
 
-// TestTreeGrowsWithoutANode: while a node gives no answer, or cannot be reached, the tree grows by the events of the others. What the
-// node holds becomes leaves once it is back.
+// TestTreeGrowsWithoutANode: while a node gives no answer, or cannot be reached, the tree grows by the events of the
+// others. What the node holds becomes leaves once it is back.
 func TestTreeGrowsWithoutANode(t *testing.T) {
 	pgtest.Citus(t)
 	l, ctx := ledgertest.New(t), context.Background()

@@ -12,8 +12,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// The question about the heads looks them up by their key. Where a scan is the only plan, which the settings forbid, PostgreSQL
-// takes it for so dear that it starts further processes for it.
+// The question about the heads looks them up by their key. Where a scan is the only plan, which the settings forbid,
+// PostgreSQL takes it for so dear that it starts further processes for it.
 func TestHeadsAreLookedUp(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()

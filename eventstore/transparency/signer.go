@@ -122,7 +122,8 @@ func Stop(ctx context.Context, pool *pgxpool.Pool, known []evidence.LogKey) erro
 	return nil
 }
 
-// know records keys, those of a file and the one that signed a checkpoint, which is empty where no checkpoint was signed.
+// know records keys, those of a file and the one that signed a checkpoint, which is empty where no checkpoint was
+// signed.
 func know(ctx context.Context, tx pgx.Tx, signedBy string, keys []evidence.LogKey) error {
 	var list []string
 	if signedBy != "" {
@@ -157,9 +158,9 @@ func MakeForkKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) e
 	return nil
 }
 
-// RecordKey records a key that was made just now, in a rotation. Once a key was made for a fork, only recorded keys sign: of
-// another one nobody here can say that it did not sign what was lost. While the tree stands still nothing is recorded, as
-// a fork takes only the keys of MakeForkKey. The error is ErrKnownKey for a key that is not new.
+// RecordKey records a key that was made just now, in a rotation. Once a key was made for a fork, only recorded keys
+// sign: of another one nobody here can say that it did not sign what was lost. While the tree stands still nothing is
+// recorded, as a fork takes only the keys of MakeForkKey. The error is ErrKnownKey for a key that is not new.
 func RecordKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) error {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil || status.Halted {
@@ -236,7 +237,8 @@ func knownKey(ctx context.Context, from history.Querier, name string) (KeyState,
 
 // Resumption is what Resume goes by.
 type Resumption struct {
-	// Published is the newest checkpoint of this log that is known outside, as a monitor or a witness has kept it. Nil: none is.
+	// Published is the newest checkpoint of this log that is known outside, as a monitor or a witness has kept it. Nil:
+	// none is.
 	Published *evidence.Checkpoint
 	// Kept is the largest signed head that this machine keeps outside the database. It counts unless its key was barred
 	// since, as the history that it is of is lost then.
@@ -347,7 +349,8 @@ func ClaimedKeys(text, name string) (keys []evidence.LogKey) {
 	return keys
 }
 
-// newest refuses a published checkpoint after which a larger tree was signed, as far as this machine and the witnesses know.
+// newest refuses a published checkpoint after which a larger tree was signed, as far as this machine and the witnesses
+// know.
 func (r Resumption) newest(ctx context.Context, pool *pgxpool.Pool) error {
 	if r.Kept.Size > r.Published.Size {
 		key, err := knownKey(ctx, pool, r.Kept.SignedBy())

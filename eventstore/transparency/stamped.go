@@ -89,7 +89,8 @@ func (r *Reader) stamped(ctx context.Context, shard domain.Shard, position int64
 	return stamped, nil
 }
 
-// proveStamped proves that a stamped checkpoint holds the leaf of a question. The error is errChanged where it does not.
+// proveStamped proves that a stamped checkpoint holds the leaf of a question. The error is errChanged where it does
+// not.
 func (r *Reader) proveStamped(s Stamp, q *stampQuestion, leaf tlog.Hash) (one evidence.Timestamp, err error) {
 	root, err := rootOf(s)
 	if err != nil {

@@ -238,8 +238,8 @@ func TestStamped(t *testing.T) {
 }
 
 // decidedAt is when the event of a leaf was decided.
-// TestStampedUnderARevokedKey: a token over a checkpoint that verifiers will not believe, stamped under a log key that was
-// revoked before, hides no later one under another key.
+// TestStampedUnderARevokedKey: a token over a checkpoint that verifiers will not believe, stamped under a log key that
+// was revoked before, hides no later one under another key.
 func TestStampedUnderARevokedKey(t *testing.T) {
 	l, former, next, a := ledgertest.New(t), newSigner(t), newSigner(t), stamptest.New(t, "tsa.example")
 	o := l.Organization(t, 1, domain.InternalPlan)

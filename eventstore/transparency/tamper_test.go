@@ -245,8 +245,8 @@ func TestRestoredWhileRunning(t *testing.T) {
 	}
 }
 
-// TestRestoredBeforeSigned: a tree that was confirmed is not signed in a database that no longer has it, neither while the
-// log stands still nor after it goes on.
+// TestRestoredBeforeSigned: a tree that was confirmed is not signed in a database that no longer has it, neither while
+// the log stands still nor after it goes on.
 func TestRestoredBeforeSigned(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

@@ -80,7 +80,8 @@ func ParseTimestampAuthorities(text string) (authorities []*TimestampAuthority, 
 // Name is the one under which its certificates are pinned.
 func (a *TimestampAuthority) Name() string { return a.name }
 
-// Stored and Failures count the tokens that this process has stored, and the times that it got none which it could store.
+// Stored and Failures count the tokens that this process has stored, and the times that it got none which it could
+// store.
 func (a *TimestampAuthority) Stored() int64   { return a.stored.Load() }
 func (a *TimestampAuthority) Failures() int64 { return a.failures.Load() }
 

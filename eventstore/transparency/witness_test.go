@@ -299,8 +299,8 @@ func TestWitnesses(t *testing.T) {
 	is("all cosignatures were lost here", both)
 }
 
-// TestWitnessOfTwoProcesses: a process whose checkpoint is not the last any more accuses nobody. A witness that knows a tree
-// which nobody has published is still accused.
+// TestWitnessOfTwoProcesses: a process whose checkpoint is not the last any more accuses nobody. A witness that knows a
+// tree which nobody has published is still accused.
 func TestWitnessOfTwoProcesses(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

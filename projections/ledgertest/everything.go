@@ -53,8 +53,8 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	return first, second
 }
 
-// administration names a key with several networks, which it renames, and a successor that has the name; and invites two
-// members, one of whom joins.
+// administration names a key with several networks, which it renames, and a successor that has the name; and invites
+// two members, one of whom joins.
 func (l *Ledger) administration(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()

@@ -39,8 +39,8 @@ const (
 			row_number() OVER (PARTITION BY k.organization_id, n.minute, n.counted ORDER BY n.place) AS ordinal
 		FROM asked n`
 
-	// A key may act when its secret is right, it is neither expired nor revoked, and the client is inside one of its networks
-	// where it has any (an unknown address is inside none). The secret is 256 random bits and only its hash is
+	// A key may act when its secret is right, it is neither expired nor revoked, and the client is inside one of its
+	// networks where it has any (an unknown address is inside none). The secret is 256 random bits and only its hash is
 	// compared, so the comparison's time tells nothing.
 	usableKey = `
 		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, network, networks, max_version_step, expires_at, revoked_at

@@ -86,8 +86,8 @@ func TestMetersAreExactOverProcesses(t *testing.T) {
 	}
 }
 
-// TestKeyRevokedBetweenTwoRequestsIsRefused: under load of the same shard, the request after a revocation is refused, in whatever
-// batch it goes.
+// TestKeyRevokedBetweenTwoRequestsIsRefused: under load of the same shard, the request after a revocation is refused,
+// in whatever batch it goes.
 func TestKeyRevokedBetweenTwoRequestsIsRefused(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

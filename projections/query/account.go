@@ -90,7 +90,8 @@ func (s *Store) Member(ctx context.Context, organization domain.OrganizationID, 
 		pgx.RowToStructByPos[domain.Member], findMember, organization.Shard(), organization, id)
 }
 
-// Invitation finds the member of an invitation by the hash of its secret, whatever became of it, or refuses with NOT_FOUND.
+// Invitation finds the member of an invitation by the hash of its secret, whatever became of it, or refuses with
+// NOT_FOUND.
 func (s *Store) Invitation(ctx context.Context, organization domain.OrganizationID, secretSHA256 [32]byte) (domain.Member, error) {
 	unknown := domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
 	if !s.known(organization.Shard()) {
@@ -128,8 +129,8 @@ func (s *Store) HasOwnerBeside(ctx context.Context, organization domain.Organiza
 	return found, err
 }
 
-// UsedKey is an API key with its name, nil where it has none or the name was erased, and the minute of its last use, nil
-// for never. Serving processes write uses down once a minute.
+// UsedKey is an API key with its name, nil where it has none or the name was erased, and the minute of its last use,
+// nil for never. Serving processes write uses down once a minute.
 type UsedKey struct {
 	domain.APIKey
 	Name       *string
@@ -171,8 +172,8 @@ const (
 			WHERE shard = $1 AND key_id = n.id AND company_id = ANY($3::uuid[]) AND enabled OFFSET 0) g ON true`
 )
 
-// KeysPage lists up to limit API keys of an organization after one, oldest first, revoked and expired ones included, and
-// whether more follow.
+// KeysPage lists up to limit API keys of an organization after one, oldest first, revoked and expired ones included,
+// and whether more follow.
 func (s *Store) KeysPage(ctx context.Context, organization domain.OrganizationID, after domain.KeyID, limit int) ([]GrantedKey, bool, error) {
 	return s.pageOfKeys(ctx, limit, pageOfKeys, organization, after, limit+1)
 }
@@ -208,8 +209,8 @@ func (s *Store) GrantsAmong(ctx context.Context, organization domain.Organizatio
 	return granted, err
 }
 
-// KeysOfMember lists up to limit API keys of a member that neither are revoked nor have expired, oldest first, and whether
-// more follow.
+// KeysOfMember lists up to limit API keys of a member that neither are revoked nor have expired, oldest first, and
+// whether more follow.
 func (s *Store) KeysOfMember(ctx context.Context, organization domain.OrganizationID, id domain.MemberID, now time.Time, limit int) ([]UsedKey, bool, error) {
 	keys, err := statement.All(ctx, s.Pool, "list the keys of a member", pgx.RowToStructByPos[UsedKey], memberKeys, organization.Shard(), organization, id, now, limit+1)
 	return statement.Page(keys, limit, err)
@@ -259,8 +260,8 @@ func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 	return statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."), pgx.RowToStructByPos[UsedKey], query, id.Shard(), id)
 }
 
-// ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first: also those that
-// were found where an error says that some could not be looked for.
+// ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first: also those
+// that were found where an error says that some could not be looked for.
 func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domain.APIKey, error) {
 	const query = keyColumns + ` AND k.revoked_at IS NULL AND k.expires_at > $2 AND k.expires_at <= $3
 		AND EXISTS (SELECT 1 FROM members m WHERE m.shard = $1 AND m.organization_id = k.organization_id
@@ -346,7 +347,8 @@ const (
 			WHERE shard = $1 AND company_id = c.company_id AND webhook_id > $4 ORDER BY webhook_id LIMIT $5) g ON true ORDER BY g.webhook_id`
 )
 
-// KeysOfCompany lists up to limit keys that were ever granted a company, after a key, oldest first, and whether more follow.
+// KeysOfCompany lists up to limit keys that were ever granted a company, after a key, oldest first, and whether more
+// follow.
 func (s *Store) KeysOfCompany(ctx context.Context, o domain.OrganizationID, company domain.CompanyID, after domain.KeyID, limit int) ([]Grant[domain.KeyID], bool, error) {
 	return grantsOf(ctx, s, "list the keys of a company", findKeysOfCompany, o, company, after, limit)
 }

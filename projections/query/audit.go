@@ -192,8 +192,8 @@ func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	return e, err
 }
 
-// History reads up to limit events of an organization after a sequence, as they are in the log, with the texts that they
-// name: what an export is made of. The source knows all that a.Sequence says.
+// History reads up to limit events of an organization after a sequence, as they are in the log, with the texts that
+// they name: what an export is made of. The source knows all that a.Sequence says.
 func (s *Store) History(ctx context.Context, a domain.Access, after int64, limit int) ([]audit.Event, error) {
 	return readMuch(ctx, s, a, func(from source) ([]audit.Event, error) {
 		log := history.Reader{Shard: a.Organization.Shard(), Organization: a.Organization, After: after}

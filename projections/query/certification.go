@@ -185,8 +185,8 @@ const (
 // MaxStatements is how many reviews, and how many approvals, a page of an artifact's history has.
 const MaxStatements = 100
 
-// StatementsBefore is where a page of an artifact's history begins: it has the reviews and approvals of lower ids, which
-// are those that were declared before.
+// StatementsBefore is where a page of an artifact's history begins: it has the reviews and approvals of lower ids,
+// which are those that were declared before.
 type StatementsBefore struct {
 	Review   domain.ReviewID
 	Approval domain.ApprovalID
@@ -212,9 +212,9 @@ func before[R any, ID any](page []R, place *ID, of func(R) ID) (cut []R, more bo
 	return page, more
 }
 
-// Artifact reads an artifact with all its versions, oldest first, their certificates, and a page of the statements about
-// them; next is where the one after it begins, nil after the last. The versions are read after the artifact, so they may
-// be newer, never older.
+// Artifact reads an artifact with all its versions, oldest first, their certificates, and a page of the statements
+// about them; next is where the one after it begins, nil after the last. The versions are read after the artifact, so
+// they may be newer, never older.
 func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID, from StatementsBefore) (artifact Artifact, versions []ArtifactVersion, next *StatementsBefore, err error) {
 	args := []any{a.Organization.Shard(), a.Organization, id}
 	versions, err = read(ctx, s, a, newEnough(a), func(at source) (versions []ArtifactVersion, err error) {
@@ -248,9 +248,9 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 	return artifact, versions, next, err
 }
 
-// ArtifactVersions reads the versions of an artifact, the highest first, and what was declared of one of them, or of the
-// highest where the id is zero: all that was declared of all of them may have hundreds of megabytes. at is where that one
-// stands.
+// ArtifactVersions reads the versions of an artifact, the highest first, and what was declared of one of them, or of
+// the highest where the id is zero: all that was declared of all of them may have hundreds of megabytes. at is where
+// that one stands.
 func (s *Store) ArtifactVersions(ctx context.Context, a domain.Access, id domain.ArtifactID, one domain.ArtifactVersionID) (versions []ArtifactVersion, at int, err error) {
 	versions, err = read(ctx, s, a, newEnough(a), func(from source) ([]ArtifactVersion, error) {
 		versions, err := statement.All(ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, a.Organization.Shard(), a.Organization, id)
@@ -280,8 +280,8 @@ func (s *Store) ArtifactVersions(ctx context.Context, a domain.Access, id domain
 	return versions, at, err
 }
 
-// declared adds to versions what was declared of them. What belongs to a version that is newer than those that were read
-// is left out.
+// declared adds to versions what was declared of them. What belongs to a version that is newer than those that were
+// read is left out.
 func declared(versions []ArtifactVersion, reviews []Review, approvals []Approval, certificates []Certificate) {
 	known := map[domain.ArtifactVersionID]*ArtifactVersion{}
 	for i := range versions {

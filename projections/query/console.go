@@ -121,7 +121,8 @@ const (
 		WHERE shard = $1 AND member_id = $3 AND token_sha256 <> $2 ORDER BY used_at DESC, token_sha256 OFFSET $4))`
 )
 
-// MaxSessions is how many sessions a member has at most: the one that was used the longest ago ends when another begins.
+// MaxSessions is how many sessions a member has at most: the one that was used the longest ago ends when another
+// begins.
 const MaxSessions = 20
 
 // CommitCtx implements scs.CtxStore.
@@ -250,8 +251,8 @@ func (s *Store) ShardOf(sha256 [32]byte) domain.Shard {
 // SignInLifetime is how long a link that signs a person in may be used.
 const SignInLifetime = 15 * time.Minute
 
-// How many links an address is sent in an hour: on requests of any browser, and once these are used up, of browsers that
-// have signed in with it before. So a stranger who types the address again and again keeps nobody out.
+// How many links an address is sent in an hour: on requests of any browser, and once these are used up, of browsers
+// that have signed in with it before. So a stranger who types the address again and again keeps nobody out.
 const (
 	LinksPerHour      = 5
 	KnownLinksPerHour = 10
@@ -389,8 +390,8 @@ func (s *Store) UsePasskey(ctx context.Context, p domain.Passkey, signCount int6
 	return counted, err
 }
 
-// EndSignIns ends all sessions, and uses up all links: for a restored database, in which those that have ended since live
-// again. What is to be restored of the ledger is not among them.
+// EndSignIns ends all sessions, and uses up all links: for a restored database, in which those that have ended since
+// live again. What is to be restored of the ledger is not among them.
 func EndSignIns(ctx context.Context, pool *pgxpool.Pool) error {
 	for _, query := range []string{"DELETE FROM console_sessions", "DELETE FROM console_links", "DELETE FROM console_challenges"} {
 		if err := statement.Exec(ctx, pool, "end all sessions", query); err != nil {

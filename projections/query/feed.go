@@ -65,10 +65,10 @@ const AnyEpoch = -1
 
 // Changes reads up to limit events of a granted company after a sequence. Every call reads the grant again, and with it
 // the epoch, so that all processes of a ledger tell a reader the same; the events come later, so that none of before a
-// rebuild stand under the epoch from after it. A cursor of another epoch is refused. A cursor beyond the organization's head comes from a database that has since been lost; the head is read
-// before the events, so that a cursor of this history is never ahead. Both are read on the primary. A replica that has
-// replayed the cursor may answer with a full page, which changes with the epoch alone; with the end of the feed only if it
-// is as new as the caller requires.
+// rebuild stand under the epoch from after it. A cursor of another epoch is refused. A cursor beyond the organization's
+// head comes from a database that has since been lost; the head is read before the events, so that a cursor of this
+// history is never ahead. Both are read on the primary. A replica that has replayed the cursor may answer with a full
+// page, which changes with the epoch alone; with the end of the feed only if it is as new as the caller requires.
 func (s *Store) Changes(ctx context.Context, a domain.Access, company string, epoch, after int64, limit int) (page FeedPage, err error) {
 	granted, err := s.grantedCompany(ctx, a, company)
 	if err != nil {

@@ -313,8 +313,8 @@ func checkAsOf(t *testing.T, then query.AsOf, err error, sequence int64, at time
 	}
 }
 
-// TestUsageEntriesAgreeWithTheMonth compares each month's entries with the log, and their number with the month's figures, for keys that
-// may use all and some of the companies, and for a member, who has no key and sees all.
+// TestUsageEntriesAgreeWithTheMonth compares each month's entries with the log, and their number with the month's
+// figures, for keys that may use all and some of the companies, and for a member, who has no key and sees all.
 func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 	ctx := context.Background()
 	h := newHistory(t)

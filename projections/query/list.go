@@ -15,8 +15,9 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// ListDepth is the most rows that a page of records or of reservations searches: what can be asked for has no index, which
-// every registration would have to write. So a page may hold fewer than its limit, even none, and others come behind it.
+// ListDepth is the most rows that a page of records or of reservations searches: what can be asked for has no index,
+// which every registration would have to write. So a page may hold fewer than its limit, even none, and others come
+// behind it.
 const ListDepth = 10_000
 
 // Page is a page of such a list.
@@ -25,9 +26,9 @@ type Page[Entry, Place any] struct {
 	Next    *Place // where the next page begins; nil at the end
 }
 
-// searched is the page that a search of at most ListDepth rows has found: placed entries, one more than limit where there
-// are so many. last finds the place of the last of ListDepth rows, if there are so many; entries behind it, which came
-// between the two questions, are left to the next page.
+// searched is the page that a search of at most ListDepth rows has found: placed entries, one more than limit where
+// there are so many. last finds the place of the last of ListDepth rows, if there are so many; entries behind it, which
+// came between the two questions, are left to the next page.
 func searched[Entry, Place any](found []placed[Entry, Place], limit int, behind func(a, b Place) bool, last func() (Place, bool, error)) (page Page[Entry, Place], err error) {
 	if len(found) > limit {
 		found = found[:limit]
@@ -65,8 +66,8 @@ type RecordQuestion struct {
 	Limit    int
 }
 
-// Where records are searched for, newest first: in a company's feed, whose places are sequences, or in a document, whose
-// places are versions. $3 and $4 bound the place, both exclusive.
+// Where records are searched for, newest first: in a company's feed, whose places are sequences, or in a document,
+// whose places are versions. $3 and $4 bound the place, both exclusive.
 const (
 	feedBackwards = `SELECT sequence AS place, type, document_id, version FROM feed
 		WHERE shard = $1 AND company_id = $2 AND sequence > $3 AND sequence < $4 ORDER BY sequence DESC`
@@ -93,8 +94,8 @@ func listRecords(rows string) string {
 // SearchedSources is the most sources, of all companies, in which a reference is searched for.
 const SearchedSources = 1000
 
-// A reference names a document of one source of one company, and stands in no other index. So the sources of each company
-// are found first, each by one step along the index, then the reference in each.
+// A reference names a document of one source of one company, and stands in no other index. So the sources of each
+// company are found first, each by one step along the index, then the reference in each.
 const (
 	sourcesOf = `WITH RECURSIVE c AS MATERIALIZED (
 		SELECT company_id, reference FROM companies WHERE shard = $1 AND organization_id = $2 ORDER BY reference LIMIT $3
@@ -118,8 +119,8 @@ const (
 )
 
 // Referenced finds, for a member who has signed in, the documents that have a reference, whatever their company and
-// source: the record of each one's highest version, in pages as those of Search. whole is false where not every source was
-// searched.
+// source: the record of each one's highest version, in pages as those of Search. whole is false where not every source
+// was searched.
 func (s *Store) Referenced(ctx context.Context, a domain.Access, reference string, before domain.RecordID, limit int) (records []domain.Record, more, whole bool, err error) {
 	records, err = readMuch(ctx, s, a, func(from source) ([]domain.Record, error) {
 		type place struct {
@@ -144,8 +145,8 @@ func (s *Store) Referenced(ctx context.Context, a domain.Access, reference strin
 // what the clocks may disagree by.
 const receivedApart = 10 * time.Minute
 
-// Records lists records of a company that the key may use: those of its feed, the last registered first; or the versions
-// of one document, the highest first. What is registered after the first page stays out of the others.
+// Records lists records of a company that the key may use: those of its feed, the last registered first; or the
+// versions of one document, the highest first. What is registered after the first page stays out of the others.
 func (s *Store) Records(ctx context.Context, a domain.Access, q RecordQuestion) (page Page[domain.Record, int64], err error) {
 	company, err := s.grantedCompany(ctx, a, q.Company)
 	if err != nil {
@@ -184,8 +185,8 @@ func (s *Store) Records(ctx context.Context, a domain.Access, q RecordQuestion) 
 	})
 }
 
-// registeredIn bounds the sequences, both exclusive, between which the records of an interval were registered, up to head.
-// Times follow the sequences but where a clock was reset.
+// registeredIn bounds the sequences, both exclusive, between which the records of an interval were registered, up to
+// head. Times follow the sequences but where a clock was reset.
 func registeredIn(ctx context.Context, from source, o domain.OrganizationID, head int64, q RecordQuestion) (low, high int64, err error) {
 	high = head
 	if q.From != nil {
@@ -237,8 +238,8 @@ const listReservations = `SELECT w.expires_at, w.public_id, w.version, d.source,
 	ORDER BY w.expires_at, w.public_id LIMIT $9`
 
 // Reservations lists them in the order of their expiry, the earliest first. One that is renewed between two pages comes
-// again. They have an index, in which no registered version stands. How far a page searches is asked first: what leaves the
-// list meanwhile, because it is registered, then moves no other past the page's end.
+// again. They have an index, in which no registered version stands. How far a page searches is asked first: what leaves
+// the list meanwhile, because it is registered, then moves no other past the page's end.
 func (s *Store) Reservations(ctx context.Context, a domain.Access, q ReservationQuestion) (page Page[domain.ReservedVersion, ReservationPlace], err error) {
 	company, err := s.grantedCompany(ctx, a, q.Company)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 // notes gathers values in memory until flush writes them, so that noting one costs a request no statement. A process
-// that is killed loses the values noted since its last flush. notes is safe for concurrent use; its zero value is empty.
+// that is killed loses the values noted since its last flush. notes is safe for concurrent use; its zero value is
+// empty.
 type notes[K comparable, V any] struct {
 	mu    sync.Mutex
 	noted map[K]V

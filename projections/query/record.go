@@ -85,8 +85,8 @@ const recordsNamed = recordColumns + `
 	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
 	ORDER BY n.place`
 
-// RecordsNamed reads, for a member who has signed in, the records that ids name, in that order, whatever their company. An
-// id of no record of the organization is left out.
+// RecordsNamed reads, for a member who has signed in, the records that ids name, in that order, whatever their company.
+// An id of no record of the organization is left out.
 func (s *Store) RecordsNamed(ctx context.Context, a domain.Access, ids []domain.PublicID) ([]domain.Record, error) {
 	return read(ctx, s, a, newEnough(a), func(from source) ([]domain.Record, error) {
 		return statement.All(ctx, from, "read records", scanRecord, recordsNamed, a.Organization.Shard(), a.Organization, ids)
@@ -280,8 +280,8 @@ const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
 		SELECT sequence, occurred_at FROM events` + clockResets + `
 	), ` + halving + `occurred_at <= $4 OR EXISTS (SELECT FROM resets r WHERE r.sequence > m.middle AND r.occurred_at <= $4)` + halved
 
-// allBefore is the last event that is dated, as all before it are, at or before the time $4, among the events up to $3; 0
-// for none. The latest date up to an event is its own, or that of the event before a reset.
+// allBefore is the last event that is dated, as all before it are, at or before the time $4, among the events up to $3;
+// 0 for none. The latest date up to an event is its own, or that of the event before a reset.
 const allBefore = `WITH RECURSIVE resets AS MATERIALIZED (
 		SELECT z.sequence, b.occurred_at FROM (SELECT sequence FROM events` + clockResets + ` OFFSET 0) z
 		JOIN LATERAL (SELECT occurred_at FROM events

@@ -57,8 +57,8 @@ func (s *Store) eachShard(ctx context.Context, do func(context.Context, domain.S
 	return statement.EachShard(ctx, s.Pool, shards, do)
 }
 
-// allShards runs a query whose first argument is the shard on one shard after the other. What some of them cannot tell is no
-// answer.
+// allShards runs a query whose first argument is the shard on one shard after the other. What some of them cannot tell
+// is no answer.
 func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	for shard := range domain.Shard(s.Installation.Shards) {
 		list, err := statement.All(ctx, s.Pool, what, scan, sql, append([]any{shard}, args...)...)

@@ -12,8 +12,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// TestTrafficAddsUpProcesses: the load of an organization is the sum of what all processes noted, load that could not be
-// written waits, and old load goes.
+// TestTrafficAddsUpProcesses: the load of an organization is the sum of what all processes noted, load that could not
+// be written waits, and old load goes.
 func TestTrafficAddsUpProcesses(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)

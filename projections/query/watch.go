@@ -28,8 +28,8 @@ type WatchedShard struct {
 	Delivery, Mail *time.Time
 }
 
-// Watch reads the age of the queues. Its cost does not grow with the queues: the oldest row of each destination is found by the
-// index of due rows.
+// Watch reads the age of the queues. Its cost does not grow with the queues: the oldest row of each destination is
+// found by the index of due rows.
 func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 	const shards = `SELECT h.shard, h.position, CASE WHEN h.position > 0 THEN h.occurred_at END,
 			(SELECT min(o.due_at) FROM webhooks w CROSS JOIN LATERAL (SELECT d.due_at FROM webhook_deliveries d
@@ -62,9 +62,9 @@ type Backlog struct {
 // backlogCounted is the number of rows of a queue in a shard up to which Backlogs counts.
 const backlogCounted = 100_000
 
-// Backlogs counts the rows of the queues. Beyond backlogCounted rows of one in a shard, it answers what the statistics of
-// the table say, which vacuuming keeps, and at least one row more than that: counting millions would take longer than a
-// scrape waits.
+// Backlogs counts the rows of the queues. Beyond backlogCounted rows of one in a shard, it answers what the statistics
+// of the table say, which vacuuming keeps, and at least one row more than that: counting millions would take longer
+// than a scrape waits.
 func Backlogs(ctx context.Context, pool *pgxpool.Pool) ([]Backlog, error) {
 	const heads = `SELECT shard FROM shard_heads ORDER BY shard`
 	shards, err := statement.All(ctx, pool, "list the shards", pgx.RowTo[domain.Shard], heads)

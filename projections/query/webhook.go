@@ -56,8 +56,9 @@ const findAuthorized = `SELECT c.company_id, c.reference, coalesce(a.enabled, fa
 	LEFT JOIN LATERAL (SELECT enabled FROM company_webhooks WHERE shard = $1 AND company_id = c.company_id AND webhook_id = $3 OFFSET 0) a ON true
 	ORDER BY c.reference`
 
-// AuthorizedCompanies lists up to limit companies of the organization after a reference, in the order of their references,
-// and whether more follow. The destination is one of the organization's; of the zero id nothing is authorized.
+// AuthorizedCompanies lists up to limit companies of the organization after a reference, in the order of their
+// references, and whether more follow. The destination is one of the organization's; of the zero id nothing is
+// authorized.
 func (s *Store) AuthorizedCompanies(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, after string, limit int) ([]AuthorizedCompany, bool, error) {
 	list, err := statement.All(ctx, s.Pool, "list authorized companies", pgx.RowToStructByPos[AuthorizedCompany], findAuthorized, o.Shard(), o, id, after, limit+1)
 	return statement.Page(list, limit, err)

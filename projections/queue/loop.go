@@ -22,8 +22,8 @@ import (
 type Loop struct {
 	Shards []domain.Shard
 	Every  time.Duration // between two looks, which find what another process left and what has become due
-	// Due says in which shards a look has work, by one question about all of them. Where it fails, those are worked on that it
-	// has found all the same. Nil: in all.
+	// Due says in which shards a look has work, by one question about all of them. Where it fails, those are worked on
+	// that it has found all the same. Nil: in all.
 	Due func(context.Context) ([]domain.Shard, error)
 	// Quiet reports that the last look has left nothing that becomes due by itself: the next one then comes with a wake-up
 	// alone. Nil: never.
@@ -99,8 +99,8 @@ func (l *Loop) Look(ctx context.Context) error {
 	return errors.Join(err, l.work(ctx, slices.Compact(shards)))
 }
 
-// DueIn is a Due of so many shards: those in which one of the questions, about a shard ($1) with further arguments, has an
-// answer.
+// DueIn is a Due of so many shards: those in which one of the questions, about a shard ($1) with further arguments, has
+// an answer.
 func DueIn(ctx context.Context, db eventstore.Database, shards int, args []any, questions ...string) ([]domain.Shard, error) {
 	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()

@@ -19,8 +19,8 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// A shard that fails is left until the next look and holds up no other; a shard that asks for more is worked on at once,
-// a shard that is woken alone, and all of them at every tick until the context ends.
+// A shard that fails is left until the next look and holds up no other; a shard that asks for more is worked on at
+// once, a shard that is woken alone, and all of them at every tick until the context ends.
 func TestLoopWorksOnEveryShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -82,8 +82,8 @@ func (nodeOfEach) NodeOf(_ context.Context, shard domain.Shard) (int32, error) {
 	return int32(shard % 2), nil
 }
 
-// TestSilentNodeIsAskedOnceALook: what does not answer is waited for once, however many shards it has. A mail server or a
-// receiver that does not answer is no node.
+// TestSilentNodeIsAskedOnceALook: what does not answer is waited for once, however many shards it has. A mail server or
+// a receiver that does not answer is no node.
 func TestSilentNodeIsAskedOnceALook(t *testing.T) {
 	for name, failure := range map[string]error{"node": statement.Failed("look", context.DeadlineExceeded), "mail server": context.DeadlineExceeded} {
 		var worked []domain.Shard
@@ -144,8 +144,8 @@ func TestQuietLoopWaitsForAWakeUp(t *testing.T) {
 	})
 }
 
-// A look works on the shards that have something due, each once, and where it could not ask everywhere on those it knows of;
-// a wake-up needs no question.
+// A look works on the shards that have something due, each once, and where it could not ask everywhere on those it
+// knows of; a wake-up needs no question.
 func TestLoopWorksOnWhatIsDue(t *testing.T) {
 	var due, worked []domain.Shard
 	var failed error

@@ -44,9 +44,9 @@ type Invitation struct {
 	URL       map[evidence.Language]string // they hold the code, which is a secret
 }
 
-// Mailer sends queued mails: warnings and notices to the owners and admins that are active at that moment, and invitations
-// to whom they invite. A mail is sent at least once: if the process dies between sending and recording, it is sent again
-// under the same Message-ID.
+// Mailer sends queued mails: warnings and notices to the owners and admins that are active at that moment, and
+// invitations to whom they invite. A mail is sent at least once: if the process dies between sending and recording, it
+// is sent again under the same Message-ID.
 type Mailer struct {
 	Pool   eventstore.Database
 	Shards int
@@ -64,8 +64,8 @@ type Mailer struct {
 	invited *invitedAddresses
 }
 
-// MaxInvitations is how many invitations each process mails to an address in a UTC day, whoever invites: where anybody may
-// make organizations, a limit of one organization protects no reader. Further ones wait as those that fail do.
+// MaxInvitations is how many invitations each process mails to an address in a UTC day, whoever invites: where anybody
+// may make organizations, a limit of one organization protects no reader. Further ones wait as those that fail do.
 const MaxInvitations = 20
 
 // invitedAddresses counts the invitations that an address was mailed. It is safe for concurrent use.
@@ -109,8 +109,8 @@ func mailDelay(attempts int) time.Duration {
 	return min(maxMailDelay, time.Minute<<min(attempts-1, 10))
 }
 
-// NewMailer makes the loop of a mailer. Its errors are those of the database; a mail that could not be sent is logged and
-// tried again later.
+// NewMailer makes the loop of a mailer. Its errors are those of the database; a mail that could not be sent is logged
+// and tried again later.
 func NewMailer(m Mailer) *Loop {
 	if m.Observe == nil {
 		m.Observe = func(string, int) {}
@@ -219,7 +219,8 @@ const findInvited = `SELECT t.body, m.role
 	JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
 	WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = $3 AND m.status = 'invited' AND m.invitation_sha256 = $4 AND t.body IS NOT NULL`
 
-// invite sends an invitation, unless it was withdrawn, made again or accepted meanwhile, and deletes the row with its code.
+// invite sends an invitation, unless it was withdrawn, made again or accepted meanwhile, and deletes the row with its
+// code.
 func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q invitationMail) error {
 	type invited struct {
 		Address string

@@ -283,8 +283,8 @@ func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestInvitationsAreMailed: an invitation reaches the address once, and its code leaves the queue with the mail. One that
-// was withdrawn or made again before, or whose time is over, is not sent.
+// TestInvitationsAreMailed: an invitation reaches the address once, and its code leaves the queue with the mail. One
+// that was withdrawn or made again before, or whose time is over, is not sent.
 func TestInvitationsAreMailed(t *testing.T) {
 	ctx := context.Background()
 	began, passed := time.Now().Add(time.Minute), atomic.Int64{}

@@ -23,7 +23,8 @@ func TestStatementsAreAimed(t *testing.T) {
 	clustertest.Aimed(t, statements)
 }
 
-// A question about all shards names those in which something is due, whichever node has them, and of two queues those of either.
+// A question about all shards names those in which something is due, whichever node has them, and of two queues those
+// of either.
 func TestDueIsFoundInEachCitusNode(t *testing.T) {
 	l := ledgertest.New(t)
 	l.Organization(t, 1, "gratis")

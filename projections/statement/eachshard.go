@@ -9,9 +9,9 @@ import (
 	"integrityledger/eventstore"
 )
 
-// EachShard is one round of upkeep: it does something in each shard, goes on where that fails, and tells all that failed. A
-// node that did not answer a statement in time is asked nothing more in the round, for its other shards neither, so that it
-// costs the others one wait.
+// EachShard is one round of upkeep: it does something in each shard, goes on where that fails, and tells all that
+// failed. A node that did not answer a statement in time is asked nothing more in the round, for its other shards
+// neither, so that it costs the others one wait.
 func EachShard(ctx context.Context, db eventstore.Database, shards []domain.Shard, do func(context.Context, domain.Shard) error) (failed error) {
 	silent, leftOut := map[int32]bool{}, 0
 	for _, shard := range shards {

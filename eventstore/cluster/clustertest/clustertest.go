@@ -11,9 +11,9 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names the parts of tables alone. On Citus
-// PostgreSQL itself must plan it there. On one server, whose tables are given other names, it must be understood as it is aimed,
-// and not as it was.
+// Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names the parts of tables
+// alone. On Citus PostgreSQL itself must plan it there. On one server, whose tables are given other names, it must be
+// understood as it is aimed, and not as it was.
 func Aimed(t *testing.T, statements map[string]string) {
 	t.Helper()
 	if pgtest.OnCitus() {

@@ -51,7 +51,8 @@ func (k *killer) step() {
 	}
 }
 
-// child judges one submission and prints its cosignature, and dies at its step; it exits with 0 where it has no such step.
+// child judges one submission and prints its cosignature, and dies at its step; it exits with 0 where it has no such
+// step.
 func child() {
 	line, err := func() (string, error) {
 		at, err := strconv.ParseInt(os.Getenv(childStep), 10, 64)
@@ -96,8 +97,8 @@ func child() {
 }
 
 // TestKilledAtEachStep: a process is killed before and after each of its statements. Whatever it leaves, nothing was
-// cosigned that is not remembered, the next process goes on, and another history is refused from the size that the first
-// one has reached.
+// cosigned that is not remembered, the next process goes on, and another history is refused from the size that the
+// first one has reached.
 func TestKilledAtEachStep(t *testing.T) {
 	l := ledgertest.New(t)
 	private := evidence.GenerateSigner()

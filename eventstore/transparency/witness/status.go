@@ -50,8 +50,8 @@ func ReadContradictions(ctx context.Context, from history.Querier) ([]Contradict
 	return list, nil
 }
 
-// Resume lets a witness go on after its database was restored, from the sizes that the database remembers, and with logs
-// that it does not know from their beginning. It answers how many logs it knows had been stopped. The caller
+// Resume lets a witness go on after its database was restored, from the sizes that the database remembers, and with
+// logs that it does not know from their beginning. It answers how many logs it knows had been stopped. The caller
 // answers for it that nothing larger was cosigned with the key that cosigns from now on.
 func Resume(ctx context.Context, pool *pgxpool.Pool) (logs int64, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

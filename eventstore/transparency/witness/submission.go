@@ -21,8 +21,9 @@ type Logs map[string][]note.Verifier
 // comment is a line, whose commas divide nothing.
 var comment = regexp.MustCompile(`(?m)^[\t ]*#.*$`)
 
-// ParseLogs reads a log a line, or between commas: its verifier key (C2SP signed-note, Ed25519) and, where its origin is not
-// the key's name, a space and the origin. A log with several keys has several lines. Lines that begin with # are comments.
+// ParseLogs reads a log a line, or between commas: its verifier key (C2SP signed-note, Ed25519) and, where its origin
+// is not the key's name, a space and the origin. A log with several keys has several lines. Lines that begin with # are
+// comments.
 func ParseLogs(text string) (Logs, error) {
 	logs := Logs{}
 	for line := range strings.FieldsFuncSeq(comment.ReplaceAllString(text, ""), func(c rune) bool { return c == ',' || c == '\n' }) {
@@ -171,10 +172,10 @@ func (s Submission) judge(known tlog.Hash) error {
 	return nil
 }
 
-// rewritten reports whether the submission itself proves that its tree does not contain that of the old size, whose root is
-// known: its proof leads to the signed root and, at the old size, to another root (RFC 9162, section 2.1.4.2). A proof from
-// a power of two does not hold the older root, and so proves nothing; nor does one that leads elsewhere, which anybody
-// could have sent.
+// rewritten reports whether the submission itself proves that its tree does not contain that of the old size, whose
+// root is known: its proof leads to the signed root and, at the old size, to another root (RFC 9162, section 2.1.4.2).
+// A proof from a power of two does not hold the older root, and so proves nothing; nor does one that leads elsewhere,
+// which anybody could have sent.
 func (s Submission) rewritten(known tlog.Hash) bool {
 	switch {
 	case s.old == 0:

@@ -1,10 +1,11 @@
-// Package witness cosigns checkpoints of other transparency logs (C2SP tlog-witness and tlog-cosignature). A cosignature
-// says that, at its time, the tree that it covers was the largest of the log that this witness had seen, and contained
-// every tree of the log that it had cosigned before. Its time is the witness's own word, no trusted timestamp.
+// Package witness cosigns checkpoints of other transparency logs (C2SP tlog-witness and tlog-cosignature). A
+// cosignature says that, at its time, the tree that it covers was the largest of the log that this witness had seen,
+// and contained every tree of the log that it had cosigned before. Its time is the witness's own word, no trusted
+// timestamp.
 //
-// A checkpoint is judged under the lock of its log's row, and cosigned only after the commit that remembers it is on the
-// disk, and on the synchronous standby where there is one. So whatever ends a process, and however many of them work on
-// one database, no size goes back and no two roots of one size are cosigned:
+// A checkpoint is judged under the lock of its log's row, and cosigned only after the commit that remembers it is on
+// the disk, and on the synchronous standby where there is one. So whatever ends a process, and however many of them
+// work on one database, no size goes back and no two roots of one size are cosigned:
 //
 //	judge, remember ── COMMIT ──▶ cosign ──▶ answer
 //
@@ -62,8 +63,8 @@ type cosigned struct {
 }
 
 // Cosign answers the signature line of a submission that continues what was cosigned of its log. The error is a
-// *StaleError, ErrProof, ErrOtherRoot or ErrRestored; any other says that the outcome is not known, and the same submission
-// may be sent again.
+// *StaleError, ErrProof, ErrOtherRoot or ErrRestored; any other says that the outcome is not known, and the same
+// submission may be sent again.
 func (w *Witness) Cosign(ctx context.Context, s Submission) (line string, err error) {
 	tx, err := w.Pool.Begin(ctx)
 	if err != nil {
@@ -142,7 +143,8 @@ func (w *Witness) accuse(ctx context.Context, tx pgx.Tx, s Submission, last cosi
 	return errSplitView
 }
 
-// errSplitView stands beside ErrProof or ErrOtherRoot where the submission proves that its log has signed two histories.
+// errSplitView stands beside ErrProof or ErrOtherRoot where the submission proves that its log has signed two
+// histories.
 var errSplitView = errors.New("the log has signed two histories")
 
 // SplitView reports whether a refused submission proves that its log has signed two histories.

@@ -268,9 +268,9 @@ func TestSplitView(t *testing.T) {
 	check(t, submit(t, w, logs, h.body(t, 6))) // the first history goes on
 }
 
-// TestRewritten: whatever two histories have in common, a submission is taken where the one continues the other, and never
-// accuses a log that did nothing wrong; where it comes with its own proof from a size that is no power of two, it accuses
-// one that did.
+// TestRewritten: whatever two histories have in common, a submission is taken where the one continues the other, and
+// never accuses a log that did nothing wrong; where it comes with its own proof from a size that is no power of two, it
+// accuses one that did.
 func TestRewritten(t *testing.T) {
 	h, logs := newFakeLog(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -299,8 +299,8 @@ func TestRewritten(t *testing.T) {
 	})
 }
 
-// TestManyProcesses: processes on one database, asked for two histories at once in any order, cosign one of them, and never
-// a smaller tree after a larger one.
+// TestManyProcesses: processes on one database, asked for two histories at once in any order, cosign one of them, and
+// never a smaller tree after a larger one.
 func TestManyProcesses(t *testing.T) {
 	l := ledgertest.New(t)
 	signer := newSigner(t)
@@ -405,7 +405,8 @@ func TestRestored(t *testing.T) {
 	check(t, submit(t, w, logs, h.body(t, 2)))
 }
 
-// TestRestoredWithoutTheRow: a log that the restored database does not know may be one that was cosigned after its backup.
+// TestRestoredWithoutTheRow: a log that the restored database does not know may be one that was cosigned after its
+// backup.
 func TestRestoredWithoutTheRow(t *testing.T) {
 	l := ledgertest.New(t)
 	w := newWitness(t, l.URL, newSigner(t))
