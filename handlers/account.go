@@ -25,18 +25,30 @@ func (s *server) accountUsage(r *http.Request) (any, error) {
 
 func (s *server) monthOf(ctx context.Context, c *call) (wire.AccountUsage, error) {
 	month, err := s.quotaOf(ctx, c)
-	return wire.AccountUsage{Plan: c.access.Plan, Month: month, PerMinuteLimit: c.access.PerMinute}, err
+	return wire.AccountUsage{Plan: c.access.Plan, Month: month.Month, PerMinuteLimit: c.access.PerMinute}, err
 }
 
-func (s *server) quotaOf(ctx context.Context, c *call) (wire.Month, error) {
+func (s *server) quotaOf(ctx context.Context, c *call) (wire.FullMonth, error) {
 	period := domain.PeriodOf(c.start)
-	u, err := s.Store.AccountUsage(ctx, c.access, period)
+	versions, u, err := s.everyAllowance(ctx, c, period)
 	end := evidence.FormatTime(period.End())
-	return wire.Month{
+	return wire.FullMonth{Versions: viewAllowance(versions), Month: wire.Month{
 		Period: wire.Period{Start: evidence.FormatTime(period.Start()), End: end}, ResetsAt: end,
 		Requests: viewAllowance(u.Requests), Registrations: viewAllowance(u.Registrations),
 		Credits: wire.Credits{Balance: u.Credits}, Warnings: viewWarnings(u.Warnings),
-	}, err
+	}}, err
+}
+
+// everyAllowance reads the organization's new versions, and its month at the certification API with the warnings of all
+// allowances.
+func (s *server) everyAllowance(ctx context.Context, c *call, period domain.Period) (domain.Usage, query.AccountUsage, error) {
+	versions, err := s.Store.Usage(ctx, c.access, period)
+	if err != nil {
+		return versions.Total, query.AccountUsage{}, err
+	}
+	u, err := s.Store.AccountUsage(ctx, c.access, period)
+	u.Warnings = append(versions.Warnings, u.Warnings...)
+	return versions.Total, u, err
 }
 
 // me shows the organization, the key and the member of a request, and what is left of the organization's month, this
@@ -49,17 +61,12 @@ func (s *server) me(r *http.Request) (any, error) {
 		return nil, err
 	}
 	quota, err := s.quotaOf(r.Context(), c)
-	if err != nil {
-		return nil, err
-	}
-	versions, err := s.Store.Usage(r.Context(), a, domain.PeriodOf(c.start))
-	quota.Warnings = append(viewWarnings(versions.Warnings), quota.Warnings...)
 	return wire.Me{
 		Organization:   wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan},
 		Key:            wire.Key{ID: a.Key.String(), Scopes: a.Scopes, ExpiresAt: evidence.FormatTime(a.ExpiresAt)},
 		Member:         wire.Member{ID: a.Member.String(), Role: a.Role},
 		PerMinuteLimit: a.PerMinute,
-		Quota:          wire.FullMonth{Versions: viewAllowance(versions.Total), Month: quota},
+		Quota:          quota,
 		Versions:       s.versions(r),
 	}, err
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -162,7 +163,7 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	if got := fmt.Sprint(shown(quota)); got != "["+versions+" "+account+"]" {
 		t.Errorf("/me shows %s", got)
 	}
-	if got := fmt.Sprint(shown(s.get("/api/v1/usage").is(http.StatusOK))); got != "["+account+"]" {
+	if got := fmt.Sprint(shown(s.get("/api/v1/usage").is(http.StatusOK))); got != "["+versions+" "+account+"]" {
 		t.Errorf("/usage shows %s", got)
 	}
 	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+"]" {
@@ -201,6 +202,11 @@ func TestEveryAllowanceWarns(t *testing.T) {
 	s.reserved("r", 1)
 	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+" unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100]" {
 		t.Errorf("with a reservation, /integrity/usage shows %s", got)
+	}
+	consumption, _ := s.tool(ordinaryMCP, s.org.Secret, "consultar_consumo", body{})
+	const reserved = "[" + versions + " unfinalizedIdentities 80 unfinalizedIdentities 95 unfinalizedIdentities 100 requests 80 "
+	if got := fmt.Sprint(shown(consumption)); !strings.HasPrefix(got, reserved) {
+		t.Errorf("with a reservation, the tool shows %s", got)
 	}
 	s.at(domain.PeriodOf(s.Now()).End())
 	if got := shown(s.get("/api/v1/usage").is(http.StatusOK)); got != nil {

@@ -110,18 +110,14 @@ func (s *server) usesOf(ctx context.Context, c *call, m query.MonthlyLimits, per
 
 // mark adds the marks to allowances.
 func (s *server) mark(ctx context.Context, c *call, uses []web.Allowance, period domain.Period) error {
-	versions, err := s.Store.Usage(ctx, c.access, period)
-	if err != nil {
-		return err
-	}
-	account, err := s.Store.AccountUsage(ctx, c.access, period)
+	_, month, err := s.everyAllowance(ctx, c, period)
 	if err != nil {
 		return err
 	}
 	for i := range uses {
 		for _, percent := range domain.WarningPercents() {
 			mark := web.Mark{Percent: percent}
-			for _, w := range append(versions.Warnings, account.Warnings...) {
+			for _, w := range month.Warnings {
 				if w.Allowance.String() == uses[i].Name && w.Percent == percent {
 					mark.ReachedAt = &w.ReachedAt
 				}
