@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 
 	"integrityledger/domain"
 )
@@ -110,8 +109,8 @@ func TestAllowancesInTheConsole(t *testing.T) {
 func (s *service) monthUsed(requests, attempts int) {
 	s.t.Helper()
 	for table, used := range map[string]int{"request_usage": requests, "webhook_usage": attempts} {
-		s.owner(fmt.Sprintf("INSERT INTO %s (shard, organization_id, period, used) VALUES (%d, '%s', %d, %d)",
-			table, s.org.ID.Shard(), uuid.UUID(s.org.ID), domain.PeriodOf(s.Now()), used))
+		s.owner(fmt.Sprintf("INSERT INTO %s (shard, organization_id, period, used) VALUES (%d, '%x', %d, %d)",
+			table, s.org.ID.Shard(), s.org.ID[:], domain.PeriodOf(s.Now()), used))
 	}
 }
 
@@ -120,7 +119,7 @@ func (s *service) failing(webhook string) {
 	s.t.Helper()
 	id, err := domain.ParseID[domain.WebhookID](webhook)
 	check(s.t, err)
-	s.owner(fmt.Sprintf("INSERT INTO webhook_health (shard, webhook_id, failing_since) VALUES (%d, '%s', now() - interval '1 day')", s.org.ID.Shard(), uuid.UUID(id)))
+	s.owner(fmt.Sprintf("INSERT INTO webhook_health (shard, webhook_id, failing_since) VALUES (%d, '%x', now() - interval '1 day')", s.org.ID.Shard(), id[:]))
 }
 
 // The first page shows what is left of each allowance, and leads to the destinations that fail: those that are suspended,

@@ -20,7 +20,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+	"golang.org/x/sys/unix"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -216,7 +216,11 @@ func IsTerminal(w io.Writer) bool {
 		w = s.Writer
 	}
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 // RequestID names one run of a command in the history.

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 )
@@ -48,13 +46,11 @@ func (a *app) hashFile(path string) (hashed, error) {
 
 // progress is a bar of so many bytes where there is a terminal and they take long enough to show; else it shows nothing.
 func (a *app) progress(title string, size int64) (w io.Writer, done func()) {
-	if size < progressFrom || !cli.IsTerminal(a.Errs) {
+	if size < progressFrom {
 		return io.Discard, func() {}
 	}
-	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(a.Errs), progressbar.OptionShowBytes(true),
-		progressbar.OptionSetDescription(title), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
-	return bar, func() { _ = bar.Close() } // it only draws
+	bar := cli.NewBar(a.Errs, title, "MB", 1e6, size)
+	return bar, bar.Close
 }
 
 // hashOpen streams an open file, which path names in errors, and writes its bytes to progress too.

@@ -119,10 +119,10 @@ func (a *app) auditBundle(cfg *config.Config, dir string, only domain.Organizati
 	checker.Found(wrong...)
 	bar := a.eventsBar("events", b.Events)
 	err = b.Walk(func(events []audit.Event) error {
-		_ = bar.Add(len(events)) // it only draws
+		bar.Add(int64(len(events)))
 		return checker.Add(events)
 	}, checker.Found)
-	_ = bar.Close()
+	bar.Close()
 	if err != nil {
 		return auditView{}, err
 	}
@@ -203,8 +203,8 @@ func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys
 // finishAudit replays what was set aside and fills in what every audit says.
 func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, audit.Report, error) {
 	bar := a.eventsBar("documents", audit.PartCount)
-	report, err := checker.Finish(func(parts int) { _ = bar.Set(parts) })
-	_ = bar.Close()
+	report, err := checker.Finish(func(parts int) { bar.Set(int64(parts), audit.PartCount) })
+	bar.Close()
 	v := auditView{
 		Events: report.Events, Organizations: report.Organizations, FindingCount: report.Count, Findings: report.Findings,
 		Projections: []string{}, NotChecked: report.NotChecked, EventsPerSecond: float64(report.Events) / max(a.Now().Sub(o.Start).Seconds(), 0.001),

@@ -99,7 +99,7 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 	bar := d.eventsBar("events", max(total, 1))
 	for _, log := range logs {
 		end, err := log.Walk(ctx, func(events []audit.Event) error {
-			_ = bar.Add(len(events)) // it only draws
+			bar.Add(int64(len(events)))
 			return checker.Add(events)
 		})
 		if err != nil {
@@ -109,7 +109,7 @@ func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit
 			checker.Shard(end.Beside)
 		}
 	}
-	_ = bar.Close()
+	bar.Close()
 	if d.view, report, err = d.finishAudit(checker, d.auditOptions); err != nil {
 		return report, err
 	}
@@ -146,10 +146,9 @@ func (d *databaseAudit) placed(ctx context.Context, report audit.Report) error {
 func (d *databaseAudit) log(ctx context.Context) error {
 	bar := d.eventsBar("transparency log", 1)
 	_, err := transparency.Check(ctx, d.pool, func(done, all int64) {
-		bar.ChangeMax64(all)
-		_ = bar.Set64(done) // it only draws
+		bar.Set(done, all)
 	})
-	_ = bar.Close()
+	bar.Close()
 	if errors.Is(err, transparency.ErrDiffers) {
 		d.view.found(audit.Finding{Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and the checkpoint that the events give", Found: err.Error()})
 	} else if err != nil {
@@ -195,7 +194,7 @@ func (d *databaseAudit) projections(ctx context.Context, r *projections.Rebuild,
 		})
 	}
 	err := group.Wait()
-	_ = bar.Close()
+	bar.Close()
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (a *app) export(ctx context.Context, l *ledger.Opened, id domain.Organizati
 	bar := a.eventsBar("events", max(total, 1))
 	begun := last == 0
 	_, err = log.Walk(ctx, func(events []audit.Event) error {
-		_ = bar.Add(len(events)) // it only draws
+		bar.Add(int64(len(events)))
 		if !begun {
 			if events[0].Sequence != last || events[0].Hash != hash {
 				return bundle.ErrNotExtended
@@ -98,7 +98,7 @@ func (a *app) export(ctx context.Context, l *ledger.Opened, id domain.Organizati
 		}
 		return w.Append(events)
 	})
-	_ = bar.Close()
+	bar.Close()
 	if err != nil {
 		return ExportView{}, err
 	}

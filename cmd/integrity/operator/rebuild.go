@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
@@ -165,7 +164,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 		})
 	}
 	err := group.Wait()
-	_ = bar.Close()
+	bar.Close()
 	switch err = errors.Join(err, printing); {
 	case err != nil && !r.Check && !errors.Is(err, projections.ErrNoOrganization):
 		return fmt.Errorf("%w\n  the tables in use are right as far as it came; the same command goes on where it was", err)
@@ -208,19 +207,13 @@ func (v *rebuiltView) print(w io.Writer, asJSON, check bool) error {
 	return err
 }
 
-// eventsBar shows, on a terminal, how far a run through the log has come and when it ends.
-func (a *app) eventsBar(what string, total int64) *progressbar.ProgressBar {
-	w := a.Errs
-	if !cli.IsTerminal(w) {
-		w = io.Discard
-	}
-	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
-		progressbar.OptionShowIts(), progressbar.OptionSetItsString("events"), progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30), progressbar.OptionSetPredictTime(true))
+// eventsBar shows how far a run through the log has come.
+func (a *app) eventsBar(what string, total int64) *cli.Bar {
+	return cli.NewBar(a.Errs, what, "events", 1, total)
 }
 
 // drawn shows on a bar how far all shards have come, which are replayed at the same time.
-func drawn(bar *progressbar.ProgressBar) func(shard domain.Shard, events, of int64) {
+func drawn(bar *cli.Bar) func(shard domain.Shard, events, of int64) {
 	var mu sync.Mutex // of all that follows
 	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
 	return func(shard domain.Shard, events, of int64) {
@@ -231,8 +224,7 @@ func drawn(bar *progressbar.ProgressBar) func(shard domain.Shard, events, of int
 		for s := range all {
 			now, total = now+done[s], total+all[s]
 		}
-		bar.ChangeMax64(total)
-		_ = bar.Set64(now) // it only draws
+		bar.Set(now, total)
 	}
 }
 

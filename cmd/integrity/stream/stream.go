@@ -3,6 +3,7 @@ package stream
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 
 	watermillnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	nats "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -208,7 +208,7 @@ const (
 // publishBatch publishes all messages or none of them. After a *nats.APIError none is stored; after another error all
 // may be, or may yet be. A batch that is late changes nothing then: the broker refuses it for the ids of its messages.
 func (f *Forwarder) publishBatch(ctx context.Context, messages []*nats.Msg) error {
-	id := uuid.NewString()
+	id := rand.Text()
 	for i, m := range messages {
 		published := nats.NewMsg(m.Subject)
 		published.Data, published.Header = m.Data, maps.Clone(m.Header)

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -241,7 +241,7 @@ func createOnCitus(ctx context.Context, coordinator string) (name string, nodes 
 			return "", nil, fmt.Errorf("make the template: %w", err)
 		}
 	}
-	name = "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	name = "test_" + strings.ToLower(rand.Text())
 	if err := OnNodes(ctx, coordinator, nodes, "postgres", "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
 		return "", nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -51,7 +50,7 @@ func explainOn(ctx context.Context, conn *pgxpool.Conn, query string) (string, e
 	arguments := "0"
 	for _, typ := range types[1:] {
 		if typ == "uuid" {
-			arguments += ", '" + uuid.Nil.String() + "'"
+			arguments += ", '" + strings.Repeat("0", 32) + "'"
 		} else {
 			arguments += ", NULL"
 		}

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/net/dns/dnsmessage"
 
 	"integrityledger/domain"
@@ -134,7 +133,7 @@ func TestBadDestinationsDelayNoOther(t *testing.T) {
 	}
 }
 
-func uuidText(id [16]byte) string { return uuid.UUID(id).String() }
+func uuidText(id [16]byte) string { return fmt.Sprintf("%x", id) }
 
 // rebindingDNS answers every name with a public address first, and with the private one from then on.
 func rebindingDNS(t *testing.T) *net.Resolver {
