@@ -50,8 +50,9 @@ func (d *twoNodes) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 	return d.Database.Query(ctx, sql, args...)
 }
 
-// TestAShardThatIsAwayHoldsUpNoOther does each kind of upkeep while a node is away: the work of the other is done, the
-// error is told, and a node that does not answer is waited for once in a round. Nothing is left once it is back.
+// TestAShardThatIsAwayHoldsUpNoOther does each kind of upkeep while a node is away. The work of the other node is done,
+// the upkeep returns an error, and it waits once a round for a node that does not answer. Once the node is back, nothing
+// is left.
 func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 	for name, kind := range map[string]struct {
 		failure error
