@@ -282,10 +282,10 @@ func TestFailover(t *testing.T) {
 	l.hold("with both servers")
 	eventually(t, "the replica answers readers", func() error {
 		now := scrapeOf(t, metrics)
-		if answered, found := now.sum("integrity_replica_reads_total", "outcome", "answered"); !found || answered < 1 {
+		if answered, found := now.Sum("integrity_replica_reads_total", "outcome", "answered"); !found || answered < 1 {
 			return fmt.Errorf("%v answers", answered)
 		}
-		return now.want(16, "integrity_pool_max_connections", "pool", "replica")
+		return now.Want(16, "integrity_pool_max_connections", "pool", "replica")
 	})
 	cluster.Kill(t, cluster.Primary)
 	killed := time.Now()

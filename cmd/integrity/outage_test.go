@@ -63,7 +63,7 @@ func TestRegistrationsFail(t *testing.T) {
 		t.Errorf("what is only read: %d %v", status, err)
 	}
 	now := scrapeOf(t, metrics)
-	if err := now.want(20, "integrity_http_failures_total", "route", route, "code", "TEMPORARILY_UNAVAILABLE"); err != nil {
+	if err := now.Want(20, "integrity_http_failures_total", "route", route, "code", "TEMPORARILY_UNAVAILABLE"); err != nil {
 		t.Error(err)
 	}
 	for _, name := range []string{"integrity_groups_total", "integrity_shard_failing"} {
@@ -71,7 +71,7 @@ func TestRegistrationsFail(t *testing.T) {
 		if name == "integrity_groups_total" {
 			labels = []string{"outcome", "failed"}
 		}
-		if n, _ := now.sum(name, labels...); n < 1 {
+		if n, _ := now.Sum(name, labels...); n < 1 {
 			t.Errorf("%s is %v", name, n)
 		}
 	}

@@ -145,7 +145,7 @@ func TestAsynchronousPromotion(t *testing.T) {
 	if status := p.register(); status != http.StatusServiceUnavailable {
 		t.Errorf("a registration is answered with %d", status)
 	}
-	eventually(t, "the metric tells", func() error { return scrapeOf(t, metrics).want(1, "integrity_history_lost", "cause", "signed_head") })
+	eventually(t, "the metric tells", func() error { return scrapeOf(t, metrics).Want(1, "integrity_history_lost", "cause", "signed_head") })
 	if text := p.logText(); !strings.Contains(text, "integrity restore --external") || !strings.Contains(text, "integrity log resume") {
 		t.Errorf("the log does not say what to do: %s", tail(p.log))
 	}

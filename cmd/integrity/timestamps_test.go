@@ -65,20 +65,20 @@ func TestTimestamps(t *testing.T) {
 	}
 	eventually(t, "the metrics say so", func() error {
 		now := scrapeOf(t, address)
-		if stored, _ := now.sum("integrity_timestamp_tokens_total", "authority", "good"); stored < 1 {
+		if stored, _ := now.Sum("integrity_timestamp_tokens_total", "authority", "good"); stored < 1 {
 			return fmt.Errorf("%v tokens", stored)
 		}
-		if failed, _ := now.sum("integrity_timestamp_failures_total", "authority", "liar"); failed < 1 {
+		if failed, _ := now.Sum("integrity_timestamp_failures_total", "authority", "liar"); failed < 1 {
 			return fmt.Errorf("%v failures", failed)
 		}
-		if lag, _ := now.sum("integrity_timestamp_lag_seconds", "authority", "liar"); lag <= 10 {
+		if lag, _ := now.Sum("integrity_timestamp_lag_seconds", "authority", "liar"); lag <= 10 {
 			return fmt.Errorf("a lag of %v s", lag)
 		}
-		if age, found := now.sum("integrity_timestamp_token_age_seconds", "authority", "good"); !found || age < 0 {
+		if age, found := now.Sum("integrity_timestamp_token_age_seconds", "authority", "good"); !found || age < 0 {
 			return fmt.Errorf("an age of %v s", age)
 		}
-		return errors.Join(now.want(0, "integrity_timestamp_tokens_total", "authority", "liar"), now.want(0, "integrity_timestamp_failures_total", "authority", "good"),
-			now.want(1, "integrity_timestamp_interval_seconds"))
+		return errors.Join(now.Want(0, "integrity_timestamp_tokens_total", "authority", "liar"), now.Want(0, "integrity_timestamp_failures_total", "authority", "good"),
+			now.Want(1, "integrity_timestamp_interval_seconds"))
 	})
 
 	saved, client := filepath.Join(t.TempDir(), "evidence.json"), []string{"INTEGRITY_BASE_URL=" + s.base, "INTEGRITY_API_KEY=" + s.demo().Keys.Worker}

@@ -119,7 +119,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("certificate %d, %v", serial, err)
 	}
 	const expiry = "integrity_tls_certificate_expiry_timestamp_seconds"
-	left, found := scrapeOf(t, address).sum(expiry)
+	left, found := scrapeOf(t, address).Sum(expiry)
 	if left -= float64(time.Now().Unix()); !found || left < 60 || left > 3600 {
 		t.Errorf("%s: %v seconds are left, %v", expiry, left, found)
 	}

@@ -16,7 +16,7 @@ import (
 
 	_ "github.com/oapi-codegen/runtime" // what the generated file needs
 
-	"integrityledger/handlers/testdata/contractclient/certification"
+	"integrityledger/cmd/lab/judges/testdata/contractclient/certification"
 )
 
 // TestUse registers a version, reads it back and compares it; what it has read, with the account, stands in the file READ.

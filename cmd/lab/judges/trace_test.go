@@ -1,6 +1,7 @@
-package main
+package judges
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"integrityledger/handlers/wire"
+	"integrityledger/cmd/integrity/integritytest"
 )
 
 // otlpReceiver keeps the spans that are sent to it.
@@ -55,29 +56,33 @@ func TestTraces(t *testing.T) {
 	received := &otlpReceiver{}
 	collecting := httptest.NewServer(received)
 	defer collecting.Close()
-	s := surroundings{env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collecting.URL, "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_SERVICE_NAME=ledger-of-the-test"}}.start(t, dataDir(t), "--demo")
-	access := s.demo()
+	s := serve(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+collecting.URL, "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_SERVICE_NAME=ledger-of-the-test")
 	const traceID, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	client := &http.Client{Transport: traced{"00-" + traceID + "-" + caller + "-01"}}
-	d := wire.Declaration{
-		CompanyReference: access.CompanyReference, Source: "source-of-the-test", DocumentReference: "reference-of-the-test", Version: 1,
-		SHA256: strings.Repeat("ab", 32), SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+	d := s.declaration("reference-of-the-test")
+	declared, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var record wire.Registration
-	if status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, d, &record); err != nil || status != http.StatusCreated {
-		t.Fatalf("registration: %d %v", status, err)
+	const records = "/api/v1/integrity/records"
+	if status := s.ask(t, client, http.MethodPost, records, s.Keys.Worker, string(declared)); status != http.StatusCreated {
+		t.Fatalf("registration: %d", status)
 	}
-	if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/records?sha256="+d.SHA256, access.Keys.Worker, nil, nil); err != nil || status != http.StatusOK {
-		t.Fatalf("search: %d %v", status, err)
+	if status := s.ask(t, client, http.MethodGet, records+"?sha256="+d.SHA256, s.Keys.Worker, ""); status != http.StatusOK {
+		t.Fatalf("search: %d", status)
 	}
-	eventually(t, "the spans have arrived", func() error { return received.tells(traceID, caller) })
-	if log := readLog(t, s); !strings.Contains(log, "traceId="+traceID) {
+	integritytest.Eventually(t, "the spans have arrived", func() error { return received.tells(traceID, caller) })
+	if !strings.Contains(s.logged(t), "traceId="+traceID) {
 		t.Error("the log does not name the trace")
+	}
+	record, err := s.worker.Register(t.Context(), d) // again, which finds it
+	if err != nil {
+		t.Fatal(err)
 	}
 	received.mu.Lock()
 	defer received.mu.Unlock()
 	text := received.text.String()
-	for _, secret := range []string{d.SHA256, d.DocumentReference, d.Source, record.PublicID, access.CompanyReference, access.Keys.Worker, "tracestate-of-the-test", "sha256="} {
+	for _, secret := range []string{d.SHA256, d.DocumentReference, d.Source, record.PublicID, s.CompanyReference, s.Keys.Worker, "tracestate-of-the-test", "sha256="} {
 		if strings.Contains(text, secret) {
 			t.Errorf("a span tells %q", secret)
 		}

@@ -1,0 +1,3 @@
+// Package judges holds tests in which other people's code judges the running program: libraries that verify webhooks, a
+// generator of API clients, Prometheus, an OpenTelemetry collector. Each test sees the program as users do.
+package judges
