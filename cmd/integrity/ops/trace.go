@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -48,36 +49,39 @@ func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 			return nil, fmt.Errorf("%s must be http/protobuf, not %q", name, protocol)
 		}
 	}
-	client, err := newCollector()
+	bounded, err := traceClient()
 	if err != nil {
 		return nil, err
 	}
-	sent, err := otlptrace.New(ctx, client)
+	client, err := otlptracehttp.New(ctx, otlptracehttp.WithHTTPClient(bounded.Client))
 	if err != nil {
 		return nil, fmt.Errorf("OTLP exporter: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
-	return newTraces(ctx, sdktrace.WithBatcher(redacting{sent}))
+	return newTraces(ctx, sdktrace.WithBatcher(redacting{client}))
 }
 
-// traceClient makes the HTTP client that OpenTelemetry's variables describe.
+// traceClient asks the collector. A client of ours must read the variables that the exporter reads for its own.
 func traceClient() (*outbound.Client, error) {
+	of := func(name string) string {
+		return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
+	}
 	c := outbound.Config{Timeout: 10 * time.Second, Proxy: true, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
-	if text := collectorVariable("TIMEOUT"); text != "" {
+	if text := of("TIMEOUT"); text != "" {
 		milliseconds, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || milliseconds == 0 {
 			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT must be a number of milliseconds, not %q", text)
 		}
 		c.Timeout = time.Duration(milliseconds) * time.Millisecond
 	}
-	if path := collectorVariable("CERTIFICATE"); path != "" {
+	if path := of("CERTIFICATE"); path != "" {
 		var err error
 		if c.TLS.RootCAs, err = keyfiles.ReadAuthorities(path); err != nil {
 			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
 		}
 	}
-	if path := collectorVariable("CLIENT_CERTIFICATE"); path != "" {
-		own, err := tls.LoadX509KeyPair(path, collectorVariable("CLIENT_KEY"))
+	if path := of("CLIENT_CERTIFICATE"); path != "" {
+		own, err := tls.LoadX509KeyPair(path, of("CLIENT_KEY"))
 		if err != nil {
 			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: %w", err)
 		}
