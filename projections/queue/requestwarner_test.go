@@ -39,8 +39,9 @@ func newMetered(t *testing.T) *metered {
 	clock := func() time.Time { return *m.now.Load() }
 	m.Ledger = ledgertest.New(t, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(clock), plans })
 	m.Now = clock
+	routed := m.Routed(t)
 	m.store = &query.Store{
-		Pool: m.Pool, Public: m.Pool, Installation: m.Installation, Plans: plans,
+		Pool: routed, Public: routed, Installation: m.Installation, Plans: plans,
 		RequestsReached: func(s domain.Shard) { m.reached = append(m.reached, s) },
 	}
 	return m
@@ -58,7 +59,7 @@ func (m *metered) take(o ledgertest.Organization, plan string, n int) {
 
 func (m *metered) warner(do func(context.Context, domain.Command) error) *queue.Loop {
 	return queue.NewMeterWarner(queue.MeterWarner{
-		Pool: m.Pool, Shards: m.Installation.Shards, Plans: m.store.Plans, Do: do, Now: m.Now, Log: slog.New(slog.DiscardHandler),
+		Pool: m.store.Pool, Shards: m.Installation.Shards, Plans: m.store.Plans, Do: do, Now: m.Now, Log: slog.New(slog.DiscardHandler),
 	})
 }
 

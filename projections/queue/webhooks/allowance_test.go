@@ -34,7 +34,7 @@ func (h *house) warnings() (list []string) {
 		return list
 	}
 	warner := queue.NewMeterWarner(queue.MeterWarner{
-		Pool: h.Pool, Shards: h.Installation.Shards, Plans: h.plans, Now: h.now, Log: slog.New(slog.DiscardHandler),
+		Pool: h.Routed(h.t), Shards: h.Installation.Shards, Plans: h.plans, Now: h.now, Log: slog.New(slog.DiscardHandler),
 		Do: func(ctx context.Context, c domain.Command) error {
 			before := len(given())
 			err := h.Do(ctx, c)
