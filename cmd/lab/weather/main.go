@@ -7,22 +7,18 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"integrityledger/cmd/lab/weather/check"
 	"integrityledger/cmd/lab/weather/history"
-	"integrityledger/cmd/lab/weather/report"
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/cmd/postgres/pgtest/network"
 )
@@ -42,6 +38,17 @@ type options struct {
 func main() {
 	if len(os.Args) == 4 && os.Args[1] == brokerCommand {
 		os.Exit(serveBroker(os.Args[2], os.Args[3]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == checkCommand {
+		good, err := checkAgain(os.Args[2:], os.Stdout)
+		switch {
+		case err != nil:
+			fmt.Fprintln(os.Stderr, "weather check:", err)
+			os.Exit(2)
+		case !good:
+			os.Exit(1)
+		}
+		return
 	}
 	var o options
 	flag.DurationVar(&o.length, "length", 3*time.Minute, "for how long there are faults, at least 10s")
@@ -279,79 +286,3 @@ func (w *world) stop() {
 	}
 	w.running.Wait()
 }
-
-// judge has the history checked and shown.
-func (w *world) judge(t testing.TB, again string) {
-	h, err := history.Read(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	r, err := check.Check(h, check.Options{Now: time.Now(), Workers: runtime.NumCPU(), Picture: filepath.Join(w.dir, "illegal"), Limit: 5 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range sortedNames(r.Counts) {
-		fmt.Printf("%8d %s\n", r.Counts[name], name)
-	}
-	tellRecoveries(h.Faults)
-	fmt.Printf("checked in %s\n", time.Since(began).Round(time.Second))
-	w.show(t, h, r, again)
-	perCheck := map[check.Name]int{}
-	for _, v := range slices.Concat(r.Violations, r.Undecided) {
-		if perCheck[v.Check]++; perCheck[v.Check] <= shown {
-			t.Errorf("%s", v)
-		}
-	}
-	for name, n := range perCheck {
-		if n > shown {
-			t.Errorf("%s: %d in all, see %s", name, n, filepath.Join(w.dir, report.VerdictsFileName))
-		}
-	}
-}
-
-// tellRecoveries prints how long it took after each kind of fault until a client's write was acknowledged.
-func tellRecoveries(faults []history.Fault) {
-	took := map[string][]time.Duration{}
-	for _, f := range faults {
-		if f.RecoveredAt > 0 {
-			took[f.Name] = append(took[f.Name], time.Duration(f.RecoveredAt-f.End))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(took)) {
-		all := took[name]
-		slices.Sort(all)
-		fmt.Printf("%8d %s healed: half recovered within %s, all within %s\n", len(all), name, all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
-	}
-}
-
-// shown is how many violations of one check are printed.
-const shown = 5
-
-// ended is the check of what the harness itself has found: alarms, answers that must not be, and what never came to rest.
-const ended = "run"
-
-// show makes the page.
-func (w *world) show(t testing.TB, h *history.History, r check.Report, again string) {
-	v := report.Verdicts{Again: again, Checks: []string{ended}, Counts: r.Counts}
-	for _, name := range check.Names() {
-		v.Checks = append(v.Checks, string(name))
-	}
-	for _, name := range r.Skipped {
-		v.Skipped = append(v.Skipped, string(name))
-	}
-	for _, text := range w.found {
-		v.Violations = append(v.Violations, report.Finding{Check: ended, Of: "the run", Text: text})
-	}
-	for _, one := range r.Violations {
-		v.Violations = append(v.Violations, report.Finding{Check: string(one.Check), Of: one.Of, Text: one.Text, Calls: one.Calls})
-	}
-	for _, one := range r.Undecided {
-		v.Undecided = append(v.Undecided, report.Finding{Check: string(one.Check), Of: one.Of, Text: one.Text, Calls: one.Calls})
-	}
-	if err := report.Save(h, v); err != nil {
-		t.Error(err)
-	}
-}
-
-func sortedNames(counts map[string]int64) []string { return slices.Sorted(maps.Keys(counts)) }

@@ -2,9 +2,6 @@ package check
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -283,7 +280,11 @@ func (l *line[S]) judge(c *checker, states []S, why []string, from, to int, read
 		calls, text := l.culprit(states, why, from, to, reads)
 		c.violate(l.check, l.of, calls, "it is not linearizable: %s", text)
 		if picture {
-			c.draw(string(l.check)+" "+l.of, model, info)
+			first, last := operations[0].Call, operations[0].Return
+			for _, o := range operations {
+				first, last = min(first, o.Call), max(last, o.Return)
+			}
+			c.draw(string(l.check)+" "+l.of, model, info, first, last)
 		}
 	default:
 		c.mu.Lock()
@@ -341,21 +342,6 @@ func (l *line[S]) explain(states []S, r read[S]) string {
 		held = append(held, fmt.Sprintf("%+v", states[i]))
 	}
 	return fmt.Sprintf("%s, but during the call it was %s", r.says, strings.Join(held, ", then "))
-}
-
-var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
-
-// draw writes porcupine's page of an illegal line.
-func (c *checker) draw(name string, model porcupine.Model, info porcupine.LinearizationInfo) {
-	path := filepath.Join(c.Picture, unsafeName.ReplaceAllString(name, "_")+".html")
-	file, err := os.Create(path)
-	if err == nil {
-		err = porcupine.Visualize(model, info, file)
-		file.Close()
-	}
-	if err != nil {
-		c.violate(Verdict, name, nil, "its picture could not be drawn: %v", err)
-	}
 }
 
 // linear decides all lines, several at once.

@@ -1,6 +1,5 @@
 // Package history is the record of a run of bad weather: what every client asked and saw, which faults there were, and
-// what the ledger holds at the end. The harness writes it, the checker and the report read it, and none of them knows
-// another.
+// what the ledger holds at the end. The harness writes it and the checker reads it; neither knows the other.
 //
 // A run is a directory. history.jsonl holds one Entry a line, in any order but that the header is the first. Beside it
 // lie the files that entries name, by paths relative to the directory.

@@ -1,0 +1,89 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+
+	"integrityledger/cmd/lab/weather/history"
+)
+
+// mostDrawn is the number of calls on the page of a run. More would make it slow to open.
+const mostDrawn = 400
+
+// Draw writes porcupine's page of a run: the calls that violations name, and those that were left unknown or took longest,
+// in the rows of their clients, with the faults above them. Places on its axis keep the order of times, not their distance.
+func Draw(w io.Writer, h *history.History, r Report) error {
+	named := map[int64]bool{}
+	for _, v := range slices.Concat(r.Violations, r.Undecided) {
+		for _, number := range v.Calls {
+			named[number] = true
+		}
+	}
+	rank := func(c *history.Call) int {
+		switch {
+		case named[c.Number]:
+			return 0
+		case c.Outcome == history.Unknown:
+			return 1
+		}
+		return 2
+	}
+	calls := make([]*history.Call, len(h.Calls))
+	for i := range h.Calls {
+		calls[i] = &h.Calls[i]
+	}
+	slices.SortStableFunc(calls, func(a, b *history.Call) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.End-b.Start, a.End-a.Start))
+	})
+	rows := map[string]int{}
+	var operations []porcupine.Operation
+	for _, c := range calls[:min(len(calls), mostDrawn)] {
+		if _, known := rows[c.Client]; !known {
+			rows[c.Client] = len(rows)
+		}
+		operations = append(operations, porcupine.Operation{ClientId: rows[c.Client], Input: c, Call: c.Start, Return: max(c.Start, c.End)})
+	}
+	model := porcupine.Model{ // the page is of what happened: the lines are judged one by one
+		Init: func() any { return 0 },
+		Step: func(any, any, any) (bool, any) { return true, 0 },
+		DescribeOperation: func(input, _ any) string {
+			c := input.(*history.Call)
+			return fmt.Sprintf("%d %s by %s: %s %d %s", c.Number, c.Operation, c.Client, c.Outcome, c.Status, c.Code)
+		},
+	}
+	_, info := porcupine.CheckOperationsVerbose(model, operations, 0)
+	info.AddAnnotations(annotations(h.Faults))
+	return porcupine.Visualize(model, info, w)
+}
+
+// annotations are the faults in the form that porcupine draws, a row for each target.
+func annotations(faults []history.Fault) (list []porcupine.Annotation) {
+	for _, f := range faults {
+		list = append(list, porcupine.Annotation{
+			Tag: f.Target, Start: f.Start, End: f.End, Description: f.Name, Details: f.Detail, BackgroundColor: "#f5b7b1", TextColor: "#000000",
+		})
+	}
+	return list
+}
+
+var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// draw writes porcupine's page of an illegal line, with the faults that there were during it.
+func (c *checker) draw(name string, model porcupine.Model, info porcupine.LinearizationInfo, from, to int64) {
+	info.AddAnnotations(annotations(slices.DeleteFunc(slices.Clone(c.Faults), func(f history.Fault) bool { return f.End < from || f.Start > to })))
+	path := filepath.Join(c.Picture, unsafeName.ReplaceAllString(name, "_")+".html")
+	err := os.MkdirAll(c.Picture, 0o750)
+	if err == nil {
+		err = porcupine.VisualizePath(model, info, path)
+	}
+	if err != nil {
+		c.violate(Verdict, name, nil, "its picture could not be drawn: %v", err)
+	}
+}
