@@ -104,7 +104,7 @@ func TestReport(t *testing.T) {
 	if strings.Contains(text, "\x1b") || strings.Contains(page, "<script>alert(1)") {
 		t.Errorf("what a history says is obeyed:\n%s", text)
 	}
-	if !strings.Contains(page, "6 register by c1: unknown") || !strings.Contains(page, "service-1 → pg-one") {
+	if !strings.Contains(page, "6 register: unknown") || !strings.Contains(page, "service-1 → pg-one") {
 		t.Error("the page lacks a call or a fault")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -18,7 +19,8 @@ import (
 const mostDrawn = 400
 
 // Draw writes porcupine's page of a run: the calls that violations name, and those that were left unknown or took longest,
-// in the rows of their clients, with the faults above them. Places on its axis keep the order of times, not their distance.
+// in rows of their clients, beside the faults in rows of their targets. Places on its axis keep the order of times, not their
+// distance.
 func Draw(w io.Writer, h *history.History, r Report) error {
 	named := map[int64]bool{}
 	for _, v := range slices.Concat(r.Violations, r.Undecided) {
@@ -42,24 +44,21 @@ func Draw(w io.Writer, h *history.History, r Report) error {
 	slices.SortStableFunc(calls, func(a, b *history.Call) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.End-b.Start, a.End-a.Start))
 	})
-	rows := map[string]int{}
-	var operations []porcupine.Operation
+	list := annotations(h.Faults)
 	for _, c := range calls[:min(len(calls), mostDrawn)] {
-		if _, known := rows[c.Client]; !known {
-			rows[c.Client] = len(rows)
+		colour := "#aed6f1"
+		if rank(c) == 0 {
+			colour = "#f1948a"
 		}
-		operations = append(operations, porcupine.Operation{ClientId: rows[c.Client], Input: c, Call: c.Start, Return: max(c.Start, c.End)})
+		list = append(list, porcupine.Annotation{
+			Tag: c.Client, Start: c.Start, End: c.End, BackgroundColor: colour, TextColor: "#000000",
+			Description: fmt.Sprintf("%d %s: %s", c.Number, c.Operation, c.Outcome),
+			Details:     fmt.Sprintf("%s %d %s, asked %s, request %s", time.Duration(c.End-c.Start), c.Status, c.Code, c.Service, c.RequestID),
+		})
 	}
-	model := porcupine.Model{ // the page is of what happened: the lines are judged one by one
-		Init: func() any { return 0 },
-		Step: func(any, any, any) (bool, any) { return true, 0 },
-		DescribeOperation: func(input, _ any) string {
-			c := input.(*history.Call)
-			return fmt.Sprintf("%d %s by %s: %s %d %s", c.Number, c.Operation, c.Client, c.Outcome, c.Status, c.Code)
-		},
-	}
-	_, info := porcupine.CheckOperationsVerbose(model, operations, 0)
-	info.AddAnnotations(annotations(h.Faults))
+	model := porcupine.Model{Init: func() any { return 0 }, Step: func(any, any, any) (bool, any) { return true, 0 }}
+	_, info := porcupine.CheckOperationsVerbose(model, nil, 0) // nothing is judged here: the lines are, one by one
+	info.AddAnnotations(list)
 	return porcupine.Visualize(model, info, w)
 }
 
@@ -67,7 +66,8 @@ func Draw(w io.Writer, h *history.History, r Report) error {
 func annotations(faults []history.Fault) (list []porcupine.Annotation) {
 	for _, f := range faults {
 		list = append(list, porcupine.Annotation{
-			Tag: f.Target, Start: f.Start, End: f.End, Description: f.Name, Details: f.Detail, BackgroundColor: "#f5b7b1", TextColor: "#000000",
+			Tag:   " " + f.Target, // porcupine sorts its rows: a space puts these above the clients
+			Start: f.Start, End: f.End, Description: f.Name, Details: f.Detail, BackgroundColor: "#f5b7b1", TextColor: "#000000",
 		})
 	}
 	return list
