@@ -1,0 +1,41 @@
+package judges
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/xuri/excelize/v2"
+
+	"integrityledger/domain/analysis"
+)
+
+// TestWorkbook: workbooks that a library writes are read, and a link in one is found.
+func TestWorkbook(t *testing.T) {
+	t.Parallel()
+	for _, link := range []string{"", "https://example.org/"} {
+		f := excelize.NewFile()
+		defer f.Close()
+		if err := f.SetCellValue("Sheet1", "A1", 42); err != nil {
+			t.Fatal(err)
+		}
+		if link != "" {
+			if err := f.SetCellHyperLink("Sheet1", "A1", link, "External"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := f.WriteToBuffer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const workbook = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+		found := map[string]analysis.Outcome{}
+		analysis.Analyze(analysis.Input{Content: bytes.NewReader(text.Bytes()), Size: int64(text.Len()), DeclaredType: workbook}, func(r analysis.Result) {
+			if r.Outcome != analysis.NotApplicable && r.Outcome != analysis.Clear {
+				found[r.ID] = r.Outcome
+			}
+		})
+		if links := found["office-external-targets"] == analysis.Finding; links != (link != "") || len(found) > 1 || !links && len(found) > 0 {
+			t.Errorf("with the link %q: %v", link, found)
+		}
+	}
+}
