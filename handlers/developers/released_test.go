@@ -21,7 +21,8 @@ import (
 // released has a directory for each version that integrators may have. TestReleasedClients of package handlers runs them.
 const released = "testdata/released"
 
-// A released file is never changed and never goes: a version adds files. Whoever changes one has to change its sum as well.
+// TestReleasedFilesStay: a released file never changes and is never deleted; a version adds files. The versions between
+// 0.2.0, which the specification names, and 0.3.10 were never served to integrators, so they are not kept.
 func TestReleasedFilesStay(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(released, "SHA256SUMS"))
 	if err != nil {
