@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// DefaultAdministrativeEvents is the daily allowance of a plan whose table does not name one.
-const DefaultAdministrativeEvents = 10_000
-
 // AdministeredDay is the number of administrative events that an organization has caused in a UTC day.
 type AdministeredDay struct {
 	Organization OrganizationID

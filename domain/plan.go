@@ -24,8 +24,7 @@ type Plan struct {
 	RequestsPerMonth        *int64   `json:"requestsPerMonth"`
 	RegistrationsPerMonth   *int64   `json:"registrationsPerMonth"`
 	WebhookAttemptsPerMonth *int64   `json:"webhookAttemptsPerMonth"`
-	// AdministrativeEventsPerDay is the only limit of a UTC day. A table that does not name it gives the plan
-	// DefaultAdministrativeEvents.
+	// AdministrativeEventsPerDay is the only limit of a UTC day.
 	AdministrativeEventsPerDay *int64 `json:"administrativeEventsPerDay"`
 }
 
@@ -42,8 +41,8 @@ const (
 func DefaultPlans() (Plans, error) { return ParsePlans(defaultPlans) }
 
 // ParsePlans reads a plan table: a JSON object with a plan a member, gratis among
-// them. Every member of a plan but priceEur and administrativeEventsPerDay must be there, so that nothing is
-// without a limit by omission: null says so. All faults are reported at once.
+// them. Every member of a plan but priceEur is required, so that omitting one cannot remove a limit: null does. All
+// faults are reported at once.
 func ParsePlans(text []byte) (Plans, error) {
 	value, err := strictjson.Parse(text, 2)
 	if err != nil {
@@ -70,18 +69,16 @@ func ParsePlans(text []byte) (Plans, error) {
 }
 
 func readPlan(o *strictjson.Object) Plan {
-	limit := func(name string) *int64 { return o.NullableInt(name, 0, strictjson.MaxInteger, strictjson.Required) }
-	plan := Plan{
-		PerMinute:               int(o.Int("perMinute", 1, math.MaxInt32, strictjson.Required)),
-		VersionsPerMonth:        limit("versionsPerMonth"),
-		RequestsPerMonth:        limit("requestsPerMonth"),
-		RegistrationsPerMonth:   limit("registrationsPerMonth"),
-		WebhookAttemptsPerMonth: limit("webhookAttemptsPerMonth"),
+	limit := func(name string, least int64) *int64 {
+		return o.NullableInt(name, least, strictjson.MaxInteger, strictjson.Required)
 	}
-	const daily = "administrativeEventsPerDay" // absent from tables that were written for earlier versions
-	if plan.AdministrativeEventsPerDay = o.NullableInt(daily, 1, strictjson.MaxInteger,
-		strictjson.Optional); !o.Has(daily) {
-		plan.AdministrativeEventsPerDay = new(int64(DefaultAdministrativeEvents))
+	plan := Plan{
+		PerMinute:                  int(o.Int("perMinute", 1, math.MaxInt32, strictjson.Required)),
+		VersionsPerMonth:           limit("versionsPerMonth", 0),
+		RequestsPerMonth:           limit("requestsPerMonth", 0),
+		RegistrationsPerMonth:      limit("registrationsPerMonth", 0),
+		WebhookAttemptsPerMonth:    limit("webhookAttemptsPerMonth", 0),
+		AdministrativeEventsPerDay: limit("administrativeEventsPerDay", 1),
 	}
 	if o.Has("priceEur") {
 		price, err := strconv.ParseFloat(o.Value("priceEur", strictjson.Optional).Text(), 64)

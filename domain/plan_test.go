@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-const wholePlan = `{"perMinute": 30, "versionsPerMonth": 1000, "requestsPerMonth": null, "registrationsPerMonth": 0, "webhookAttemptsPerMonth": 1}`
+const wholePlan = `{"perMinute": 30, "versionsPerMonth": 1000, "requestsPerMonth": null, "registrationsPerMonth": 0, "webhookAttemptsPerMonth": 1, "administrativeEventsPerDay": 5}`
 
 func TestParsePlans(t *testing.T) {
 	plans, err := ParsePlans([]byte(`{"gratis": ` + wholePlan + `, "big": ` + strings.Replace(wholePlan, "{", `{"priceEur": 29.5, `, 1) + `}`))
@@ -19,7 +19,7 @@ func TestParsePlans(t *testing.T) {
 	}
 	g, b := plans["gratis"], plans["big"]
 	if len(plans) != 2 || g.PriceEUR != nil || *b.PriceEUR != 29.5 || g.PerMinute != 30 || *g.VersionsPerMonth != 1000 ||
-		g.RequestsPerMonth != nil || *g.RegistrationsPerMonth != 0 || *g.WebhookAttemptsPerMonth != 1 {
+		g.RequestsPerMonth != nil || *g.RegistrationsPerMonth != 0 || *g.WebhookAttemptsPerMonth != 1 || *g.AdministrativeEventsPerDay != 5 {
 		t.Errorf("%+v", plans)
 	}
 	if _, err := DefaultPlans(); err != nil {
@@ -38,6 +38,8 @@ func TestParsePlansRefuses(t *testing.T) {
 		gratis("", "") + "x":                     "invalid character",
 		gratis(`"versionsPerMonth": 1000, `, ""): "/gratis/versionsPerMonth: the member is required",
 		gratis(`, "webhookAttemptsPerMonth": 1`, ""):                 "/gratis/webhookAttemptsPerMonth: the member is required",
+		gratis(`, "administrativeEventsPerDay": 5`, ""):              "/gratis/administrativeEventsPerDay: the member is required",
+		gratis(`Day": 5`, `Day": 0`):                                 "/gratis/administrativeEventsPerDay: ",
 		gratis(`versionsPerMonth`, "versionspermonth"):               "did you mean versionsPerMonth?",
 		gratis(`"perMinute": 30`, `"perMinute": 0`):                  "/gratis/perMinute: ",
 		gratis(`"perMinute": 30`, `"perMinute": null`):               "/gratis/perMinute: ",

@@ -13,7 +13,8 @@ import (
 	"integrityledger/domain"
 )
 
-// parsePlans reads a table whose plans may leave out the limits that a test does not need: they have none.
+// parsePlans reads a table whose plans may leave out what a test does not need: they have no limit of a month, and 10,000
+// administrative events a day.
 func parsePlans(t *testing.T, text string) domain.Plans {
 	t.Helper()
 	var table map[string]map[string]any
@@ -23,6 +24,9 @@ func parsePlans(t *testing.T, text string) domain.Plans {
 			if _, ok := plan[limit]; !ok {
 				plan[limit] = nil
 			}
+		}
+		if _, ok := plan["administrativeEventsPerDay"]; !ok {
+			plan["administrativeEventsPerDay"] = 10_000
 		}
 	}
 	whole, err := json.Marshal(table)

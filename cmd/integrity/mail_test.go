@@ -27,7 +27,7 @@ func TestWarningIsMailed(t *testing.T) {
 	plans := write(t, filepath.Join(t.TempDir(), "plans.json"),
 		fmt.Sprintf(`{"gratis": {"perMinute": 100, "versionsPerMonth": 10, %[1]s}, "small": {"perMinute": 100, "versionsPerMonth": 5, %[1]s},
 			"internal": {"perMinute": 1000, "versionsPerMonth": null, %[1]s}}`,
-			`"requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null`))
+			`"requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null, "administrativeEventsPerDay": 10000`))
 	s := surroundings{env: []string{
 		fmt.Sprintf("INTEGRITY_SMTP_URL=smtp://127.0.0.1:%d", port), "INTEGRITY_MAIL_FROM=ledger@example.org", "INTEGRITY_PLANS=" + plans,
 	}}.start(t, dir)

@@ -18,9 +18,9 @@ import (
 func TestKillBeforeTheWarning(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	const none = `"requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null`
+	const none = `"requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null, "administrativeEventsPerDay": 10000`
 	plans := write(t, filepath.Join(t.TempDir(), "plans.json"), `{
-		"gratis": {"perMinute": 1000, "versionsPerMonth": null, "requestsPerMonth": 5, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null},
+		"gratis": {"perMinute": 1000, "versionsPerMonth": null, "requestsPerMonth": 5, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null, "administrativeEventsPerDay": 10000},
 		"internal": {"perMinute": 1000, "versionsPerMonth": null, `+none+`}}`)
 	in := surroundings{env: []string{"INTEGRITY_PLANS=" + plans}}
 	s := in.start(t, dir)

@@ -28,8 +28,8 @@ type metered struct {
 func newMetered(t *testing.T) *metered {
 	t.Helper()
 	plans, err := domain.ParsePlans([]byte(`{
-		"gratis": {"perMinute": 10, "versionsPerMonth": 10, "requestsPerMonth": 10, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": 10},
-		"pro": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 100, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": null}}`))
+		"gratis": {"perMinute": 10, "versionsPerMonth": 10, "requestsPerMonth": 10, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": 10, "administrativeEventsPerDay": 1},
+		"pro": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 100, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": null, "administrativeEventsPerDay": 1}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

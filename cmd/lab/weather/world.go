@@ -144,7 +144,7 @@ const (
 // makeLedger brings the schema, the keys and the plans.
 func (w *world) makeLedger(t testing.TB) {
 	plan := func(perMonth string) string {
-		return `{"priceEur": 0, "perMinute": 1000000, "versionsPerMonth": ` + perMonth + `, "requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null}`
+		return `{"priceEur": 0, "perMinute": 1000000, "versionsPerMonth": ` + perMonth + `, "requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null, "administrativeEventsPerDay": 10000}`
 	}
 	integritytest.Write(t, w.plansPath(), fmt.Sprintf(`{"gratis": %s, "small": %s, "wide": %s}`, plan("1000"), plan(strconv.Itoa(smallQuota)), plan("null")))
 	w.must(nil, "keys", "generate")

@@ -60,9 +60,7 @@ func (w *Worker) attempt(it *item) attempt {
 	r.Header.Set("Service-Event-Type", string(it.eventType))
 	r.Header.Set("webhook-id", it.event.String())
 	r.Header.Set("webhook-timestamp", strconv.FormatInt(a.at.Unix(), 10))
-	if standard := domain.SignStandardWebhook(it.event, a.at, it.body, it.target.secrets...); standard != "" {
-		r.Header.Set("webhook-signature", standard)
-	}
+	r.Header.Set("webhook-signature", domain.SignStandardWebhook(it.event, a.at, it.body, it.target.secrets...))
 	if !it.company.IsZero() {
 		r.Header.Set("Service-Event-Sequence", strconv.FormatInt(it.sequence, 10))
 	}
