@@ -106,6 +106,18 @@ func (a Actor) String() string {
 	return a.text
 }
 
+// AppendText appends what String writes.
+func (a Actor) AppendText(dst []byte) ([]byte, error) { return append(dst, a.String()...), nil }
+
+// MarshalText writes what String writes.
+func (a Actor) MarshalText() ([]byte, error) { return a.AppendText(nil) }
+
+// UnmarshalText is ParseActor; it never fails.
+func (a *Actor) UnmarshalText(text []byte) error {
+	*a = ParseActor(string(text))
+	return nil
+}
+
 // Scan reads a text column (sql.Scanner); NULL is nobody.
 func (a *Actor) Scan(column any) error {
 	switch text := column.(type) {

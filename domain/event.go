@@ -13,6 +13,7 @@ import (
 	"github.com/gowebpki/jcs"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 )
 
 // Event is one entry of the log. It never changes: Data holds the exact canonical bytes (RFC 8785) in version V of its
@@ -53,39 +54,39 @@ func (e *Event) Leaf() []byte {
 
 // LeafOf is Leaf of an event whose Body is not decoded: payload is that of a registration, nil for all other types.
 func (e *Event) LeafOf(payload []byte) []byte {
-	b := make([]byte, 0, 256+len(e.Data))
-	b = appendMember(b, `{"actor":`, e.Actor.String())
-	b = append(b, `,"company":`...)
-	if e.Company.IsZero() {
-		b = append(b, "null"...)
-	} else {
-		b = evidence.AppendString(b, e.Company.String())
+	commitment := eventCommitment{
+		Actor: e.Actor, Data: e.Data, Organization: e.Organization, RequestID: e.RequestID, Sequence: e.Sequence, Subject: e.Subject, V: e.V,
 	}
-	b = append(b, `,"data":`...)
-	b = append(b, e.Data...)
-	b = appendMember(b, `,"organization":`, e.Organization.String())
-	b = appendMember(b, `,"requestId":`, e.RequestID)
-	b = appendInt(b, `,"sequence":`, e.Sequence)
-	b = appendMember(b, `,"subject":`, e.Subject)
-	b = appendInt(b, `,"v":`, int64(e.V))
-	body := sha256.Sum256(append(b, '}'))
-
-	leaf := make([]byte, 0, 420)
-	leaf = append(leaf, `{"bodySha256":"`...)
-	leaf = hex.AppendEncode(leaf, body[:])
-	leaf = appendMember(leaf, `","contract":"integrity-leaf-v1","id":`, e.ID.String())
-	leaf = append(leaf, `,"nonce":"`...)
-	leaf = base64.RawURLEncoding.AppendEncode(leaf, e.Nonce[:])
-	leaf = appendMember(leaf, `","occurredAt":`, evidence.FormatTime(e.OccurredAt))
-	leaf = append(leaf, `,"payloadSha256":`...)
+	if !e.Company.IsZero() {
+		commitment.Company = &e.Company
+	}
+	leaf := evidence.Leaf{
+		BodySHA256: sha256Text(commitmentForm.Append(make([]byte, 0, 256+len(e.Data)), &commitment)), ID: e.ID.String(), Type: string(e.Type),
+		Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), OccurredAt: evidence.FormatTime(e.OccurredAt),
+	}
 	if payload != nil {
-		sum := sha256.Sum256(payload)
-		leaf = append(hex.AppendEncode(append(leaf, '"'), sum[:]), '"')
-	} else {
-		leaf = append(leaf, "null"...)
+		leaf.PayloadSHA256 = new(sha256Text(payload))
 	}
-	leaf = appendMember(leaf, `,"type":`, string(e.Type))
-	return append(leaf, '}')
+	return leaf.AppendCanonical(make([]byte, 0, 420))
+}
+
+// eventCommitment is what a leaf's bodySha256 commits to.
+type eventCommitment struct {
+	Actor        Actor           `json:"actor"`
+	Company      *CompanyID      `json:"company"`
+	Data         json.RawMessage `json:"data"`
+	Organization OrganizationID  `json:"organization"`
+	RequestID    string          `json:"requestId"`
+	Sequence     int64           `json:"sequence"`
+	Subject      string          `json:"subject"`
+	V            int16           `json:"v"`
+}
+
+var commitmentForm = strictjson.FormOf[eventCommitment]()
+
+func sha256Text(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
 // Canonical is the RFC 8785 form of Body. Data must equal it byte for byte.
@@ -224,11 +225,6 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	case v < 1 || v > k.version:
 		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
 	}
-	if t == RecordRegistered {
-		if b, ok := scanRegistered(data); ok {
-			return b, nil
-		}
-	}
 	body, err := readBody(k, data)
 	if err != nil {
 		return nil, fmt.Errorf("event %s: %w", t, err)
@@ -238,8 +234,12 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 
 func readBody(k *eventRow, data []byte) (Body, error) {
 	body := k.empty()
-	if err := json.Unmarshal(data, body); err != nil {
-		return nil, err
+	r, registered := body.(*RecordRegisteredBody)
+	if !registered || !registeredForm.Scan(data, r) {
+		body = k.empty() // without what was scanned
+		if err := json.Unmarshal(data, body); err != nil {
+			return nil, err
+		}
 	}
 	if r, ok := body.(*RecordRegisteredBody); ok {
 		var err error
@@ -250,16 +250,7 @@ func readBody(k *eventRow, data []byte) (Body, error) {
 	return body, nil
 }
 
-// appendMember appends what is before a text, and the text.
-func appendMember(dst []byte, before, text string) []byte {
-	return evidence.AppendString(append(dst, before...), text)
-}
-
-func appendInt(dst []byte, before string, n int64) []byte {
-	return evidence.AppendInt(append(dst, before...), n)
-}
-
-// appendCanonical appends the RFC 8785 form of a body. The two bodies of the hot path write it by hand.
+// appendCanonical appends the RFC 8785 form of a body. A registration, which is most of what happens, has a Form.
 func appendCanonical(dst []byte, body Body) ([]byte, error) {
 	if hot, ok := body.(interface{ appendCanonical(dst []byte) []byte }); ok {
 		return hot.appendCanonical(dst), nil

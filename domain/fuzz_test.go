@@ -1,11 +1,14 @@
 package domain
 
 import (
+	"bytes"
 	"encoding/json"
+	"github.com/gowebpki/jcs"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
@@ -96,10 +99,7 @@ func FuzzRegistered(f *testing.F) {
 	good := string(body.appendCanonical(nil))
 	body.Reserved, body.PreviousVersion = true, nil
 	for _, data := range []string{good, string(body.appendCanonical(nil))} {
-		if r, ok := scanSignedRecord([]byte(data)); !ok || r.References != body.References() || r.KeyID != "key" || string(r.Payload) != string(body.Payload) {
-			f.Errorf("not scanned: %s", data)
-		}
-		if b, ok := scanRegistered([]byte(data)); !ok || b.RecordID != body.RecordID {
+		if r := new(RecordRegisteredBody); !registeredForm.Scan([]byte(data), r) || r.RecordID != body.RecordID || r.References() != body.References() {
 			f.Errorf("not scanned: %s", data)
 		}
 	}
@@ -117,19 +117,47 @@ func FuzzRegistered(f *testing.F) {
 		f.Add([]byte(strings.Replace(good, change.from, change.to, 1)))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if got, ok := scanRegistered(data); ok {
-			want, err := readBody(rowByType[RecordRegistered], data)
-			if err != nil || !reflect.DeepEqual(Body(got), want) || string(got.appendCanonical(nil)) != string(data) {
-				t.Errorf("%s\nscanned %+v\nread    %+v, %v", data, got, want, err)
-			}
-		}
-		got, ok := scanSignedRecord(data)
-		if !ok {
+		var got, want RecordRegisteredBody
+		if !registeredForm.Scan(data, &got) {
 			return
 		}
-		var want SignedRecord
-		if err := json.Unmarshal(data, &want); err != nil || !reflect.DeepEqual(got, want) {
+		if err := json.Unmarshal(data, &want); err != nil || !reflect.DeepEqual(got, want) || string(got.appendCanonical(nil)) != string(data) {
 			t.Errorf("%s\nscanned %+v\nread    %+v, %v", data, got, want, err)
+		}
+		var signed SignedRecord
+		if r, err := ReadSignedRecord(data); err != nil || json.Unmarshal(data, &signed) != nil || !reflect.DeepEqual(r, signed) {
+			t.Errorf("%s\nscanned %+v\nread    %+v, %v", data, r, signed, err)
+		}
+	})
+}
+
+// FuzzCanonical: what a Form writes is what jcs makes of the same members in JSON.
+func FuzzCanonical(f *testing.F) {
+	f.Add("company", "\x00\u2028\"\\<&>é😀\xff", "salt", int64(7), int32(3), true, []byte("0123456789abcdef"))
+	f.Add("", "", "", int64(-1), int32(0), false, []byte{})
+	f.Fuzz(func(t *testing.T, a, b, c string, n int64, version int32, reserved bool, bits []byte) {
+		n %= strictjson.MaxInteger
+		var id [16]byte
+		copy(id[:], bits)
+		body := &RecordRegisteredBody{
+			RecordID: id, DocumentID: id, VersionReference: VersionReference{a, b, c, version}, Reserved: reserved, Salt: a + c,
+			Period: PeriodOf(time.Unix(n%(1<<35), 0)), Status: Status(b), KeyID: c, Signature: a, Payload: json.RawMessage(`{"a":1}`),
+		}
+		commitment := &eventCommitment{Actor: ParseActor(a), Data: json.RawMessage(`{}`), Organization: id, RequestID: b, Sequence: n, Subject: c, V: int16(version)}
+		if reserved {
+			body.PreviousVersion, commitment.Company = &version, (*CompanyID)(&id)
+		}
+		for _, form := range []struct {
+			canonical []byte
+			members   any
+		}{{registeredForm.Append(nil, body), body}, {commitmentForm.Append(nil, commitment), commitment}} {
+			text, err := json.Marshal(form.members)
+			if err == nil {
+				text, err = jcs.Transform(text)
+			}
+			if err != nil || !bytes.Equal(form.canonical, text) {
+				t.Errorf("%s\njcs makes %s, %v", form.canonical, text, err)
+			}
 		}
 	})
 }

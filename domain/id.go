@@ -136,11 +136,8 @@ func ParseID[I ID[K], K kind](s string) (I, error) {
 
 // String writes the TypeID, or "" for the zero ID.
 func (id ID[K]) String() string {
-	if id.IsZero() {
-		return ""
-	}
-	var k K
-	return k.prefix() + "_" + typeid.Encode(id)
+	text, _ := id.AppendText(make([]byte, 0, 32))
+	return string(text)
 }
 
 // IsZero reports whether the id is missing.
@@ -149,8 +146,17 @@ func (id ID[K]) IsZero() bool { return id == ID[K]{} }
 // Shard reads the last 16 bits; meaningful for OrganizationID, KeyID, LinkID and SignInID only.
 func (id ID[K]) Shard() Shard { return Shard(binary.BigEndian.Uint16(id[14:])) }
 
+// AppendText appends the TypeID.
+func (id ID[K]) AppendText(dst []byte) ([]byte, error) {
+	if id.IsZero() {
+		return dst, nil
+	}
+	var k K
+	return append(append(append(dst, k.prefix()...), '_'), typeid.Encode(id)...), nil
+}
+
 // MarshalText writes the TypeID.
-func (id ID[K]) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+func (id ID[K]) MarshalText() ([]byte, error) { return id.AppendText(nil) }
 
 // UnmarshalText reads a TypeID; empty text is the zero ID.
 func (id *ID[K]) UnmarshalText(text []byte) error {

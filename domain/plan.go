@@ -140,7 +140,10 @@ func (p Period) String() string {
 func digit(p Period) byte { return '0' + byte(p%10) }
 
 // MarshalText writes "2026-11".
-func (p Period) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+func (p Period) MarshalText() ([]byte, error) { return p.AppendText(nil) }
+
+// AppendText appends what String writes.
+func (p Period) AppendText(dst []byte) ([]byte, error) { return append(dst, p.String()...), nil }
 
 // UnmarshalText reads "2026-11".
 func (p *Period) UnmarshalText(text []byte) error {

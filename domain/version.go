@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"integrityledger/domain/evidence"
@@ -107,9 +105,8 @@ type RecordRegisteredBody struct {
 	DocumentID DocumentID `json:"documentId"` // see OpensDocument
 	VersionReference
 	PreviousVersion *int32 `json:"previousVersion"`
-	// Reserved says that this finalizes a reservation of the version. False is not written, so that the data of all
-	// other registrations has no such member.
-	Reserved  bool   `json:"reserved"`
+	// Reserved says that this finalizes a reservation of the version.
+	Reserved  bool   `json:"reserved,omitzero"`
 	Salt      string `json:"salt"`
 	Period    Period `json:"period"`
 	Status    Status `json:"status"` // current, or superseded for a late lower version
@@ -133,13 +130,6 @@ type RecordSupersededBody struct {
 
 // apply changes nothing: which version is current follows from the document's highest.
 func (*RecordSupersededBody) apply(*State, *Event) error { return nil }
-
-// appendCanonical is on the hot path, so the form is written by hand.
-func (b *RecordSupersededBody) appendCanonical(dst []byte) []byte {
-	dst = appendInt(dst, `{"byVersion":`, int64(b.ByVersion))
-	dst = appendMember(dst, `,"documentId":`, b.DocumentID.String())
-	return append(appendInt(dst, `,"version":`, int64(b.Version)), '}')
-}
 
 // RecordRevokedBody revokes one version.
 type RecordRevokedBody struct {
@@ -194,29 +184,10 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// appendCanonical is on the hot path, so the form is written by hand.
+var registeredForm = strictjson.FormOf[RecordRegisteredBody]()
+
 func (b *RecordRegisteredBody) appendCanonical(dst []byte) []byte {
-	dst = appendMember(dst, `{"companyReference":`, b.CompanyReference)
-	dst = appendMember(dst, `,"documentId":`, b.DocumentID.String())
-	dst = appendMember(dst, `,"documentReference":`, b.DocumentReference)
-	dst = appendMember(dst, `,"keyId":`, b.KeyID)
-	dst = append(dst, `,"payload":`...)
-	dst = append(dst, b.Payload...)
-	dst = appendMember(dst, `,"period":`, b.Period.String())
-	if b.PreviousVersion == nil {
-		dst = append(dst, `,"previousVersion":null`...)
-	} else {
-		dst = appendInt(dst, `,"previousVersion":`, int64(*b.PreviousVersion))
-	}
-	dst = appendMember(dst, `,"recordId":`, b.RecordID.String())
-	if b.Reserved {
-		dst = append(dst, `,"reserved":true`...)
-	}
-	dst = appendMember(dst, `,"salt":`, b.Salt)
-	dst = appendMember(dst, `,"signature":`, b.Signature)
-	dst = appendMember(dst, `,"source":`, b.Source)
-	dst = appendMember(dst, `,"status":`, string(b.Status))
-	return append(appendInt(dst, `,"version":`, int64(b.Version)), '}')
+	return registeredForm.Append(dst, b)
 }
 
 // References are what the payload's referencesSha256 commits to.
@@ -301,88 +272,12 @@ type SignedRecord struct {
 
 // ReadSignedRecord takes the stored data of a registration apart without judging it. The payload is a part of data.
 func ReadSignedRecord(data []byte) (r SignedRecord, err error) {
-	if r, ok := scanSignedRecord(data); ok {
-		return r, nil
+	var b RecordRegisteredBody
+	if registeredForm.Scan(data, &b) {
+		return SignedRecord{Payload: b.Payload, KeyID: b.KeyID, Signature: b.Signature, References: b.References()}, nil
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return SignedRecord{}, fmt.Errorf("stored registration: %w", err)
 	}
 	return r, nil
-}
-
-// scanSignedRecord reads what encoding/json reads, from data as it is nearly always written: the members of a
-// registration without spaces, in whatever order, of ASCII text without escapes. Anything else is not ok.
-func scanSignedRecord(data []byte) (r SignedRecord, ok bool) {
-	s := strictjson.Scanner{Rest: data}
-	ok = s.Object(func(name []byte) (ok bool) {
-		switch string(name) {
-		case "companyReference":
-			r.CompanyReference, ok = s.Text()
-		case "documentReference":
-			r.DocumentReference, ok = s.Text()
-		case "keyId":
-			r.KeyID, ok = s.Text()
-		case "payload":
-			from := s.Rest
-			ok = s.Object(func([]byte) bool { return s.Value() })
-			r.Payload = json.RawMessage(from[:len(from)-len(s.Rest)])
-		case "salt":
-			r.Salt, ok = s.Text()
-		case "signature":
-			r.Signature, ok = s.Text()
-		case "source":
-			r.Source, ok = s.Text()
-		case "version":
-			r.Version, ok = s.Number()
-		case "documentId", "period", "previousVersion", "recordId", "reserved", "status":
-			ok = s.Value()
-		}
-		return ok
-	})
-	return r, ok && len(s.Rest) == 0
-}
-
-// scanRegistered reads the canonical data of a registration as it is nearly always written, of ASCII text without
-// escapes: what encoding/json and evidence.ParseRecordPayload make of it. Anything else is not ok, and theirs to judge.
-// The payload is a part of data.
-func scanRegistered(data []byte) (_ *RecordRegisteredBody, ok bool) {
-	b := &RecordRegisteredBody{}
-	s := strictjson.Scanner{Rest: data}
-	ok = true
-	text := func(before string) (text string) {
-		if ok = ok && s.Skip(before); ok {
-			text, ok = s.Text()
-		}
-		return text
-	}
-	version := func(before string) (n int64) {
-		if ok = ok && s.Skip(before); ok {
-			n, ok = s.Number()
-		}
-		ok = ok && n <= math.MaxInt32
-		return n
-	}
-	b.CompanyReference = text(`{"companyReference":`)
-	document := text(`,"documentId":`)
-	b.DocumentReference, b.KeyID = text(`,"documentReference":`), text(`,"keyId":`)
-	if ok = ok && s.Skip(`,"payload":`); ok {
-		from := s.Rest
-		ok = s.Object(func([]byte) bool { return s.Value() })
-		length := len(from) - len(s.Rest)
-		b.Payload = from[:length:length]
-	}
-	period := text(`,"period":`)
-	if !s.Skip(`,"previousVersion":null`) {
-		b.PreviousVersion = new(int32(version(`,"previousVersion":`)))
-	}
-	id := text(`,"recordId":`)
-	b.Reserved = s.Skip(`,"reserved":true`)
-	b.Salt, b.Signature, b.Source, b.Status = text(`,"salt":`), text(`,"signature":`), text(`,"source":`), Status(text(`,"status":`))
-	b.Version = int32(version(`,"version":`))
-	if !ok || string(s.Rest) != "}" {
-		return nil, false
-	}
-	record, err := evidence.ParseRecordPayload(b.Payload)
-	b.Record = record
-	return b, errors.Join(err, b.DocumentID.UnmarshalText([]byte(document)), b.RecordID.UnmarshalText([]byte(id)), b.Period.UnmarshalText([]byte(period))) == nil
 }

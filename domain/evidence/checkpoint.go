@@ -191,27 +191,24 @@ var eventIDPattern = regexp.MustCompile(`^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$`) // 
 // Leaf is the text of one event in the transparency log (contract, section 4.3). It
 // commits to the event and, by its nonce, gives nothing of it away.
 type Leaf struct {
-	ID            string
-	Type          string
-	OccurredAt    string  // written by FormatTime
-	PayloadSHA256 *string // of a registration's record; nil for events of other types
-	BodySHA256    string
-	Nonce         string // base64url of 16 random bytes
+	ID            string  `json:"id"`
+	Type          string  `json:"type"`
+	OccurredAt    string  `json:"occurredAt"`    // written by FormatTime
+	PayloadSHA256 *string `json:"payloadSha256"` // of a registration's record; nil for events of other types
+	BodySHA256    string  `json:"bodySha256"`
+	Nonce         string  `json:"nonce"` // base64url of 16 random bytes
 }
+
+type leafMembers struct {
+	Contract string `json:"contract"`
+	Leaf
+}
+
+var leafForm = strictjson.FormOf[leafMembers]()
 
 // AppendCanonical appends the RFC 8785 form, of which the log holds the RFC 6962 leaf hash.
 func (l Leaf) AppendCanonical(dst []byte) []byte {
-	dst = appendText(dst, `{"bodySha256":`, l.BodySHA256)
-	dst = append(dst, `,"contract":"`+LeafContract+`"`...)
-	dst = appendText(dst, `,"id":`, l.ID)
-	dst = appendText(dst, `,"nonce":`, l.Nonce)
-	dst = appendText(dst, `,"occurredAt":`, l.OccurredAt)
-	if l.PayloadSHA256 == nil {
-		dst = append(dst, `,"payloadSha256":null`...)
-	} else {
-		dst = appendText(dst, `,"payloadSha256":`, *l.PayloadSHA256)
-	}
-	return append(appendText(dst, `,"type":`, l.Type), '}')
+	return leafForm.Append(dst, &leafMembers{LeafContract, l})
 }
 
 // ParseLeaf reads the leaf of a registration, as strictly as ParseRecordPayload reads its payload.

@@ -101,26 +101,15 @@ func readRecordPayload(payload []byte) (RecordPayload, error) {
 
 // scanRecordPayload reads what readRecordPayload accepts, and as that does, from ASCII text without escapes, which nearly
 // every payload is. Anything else is not ok, and for the other to judge.
-func scanRecordPayload(payload []byte) (p RecordPayload, ok bool) {
-	s := strictjson.Scanner{Rest: payload}
-	text := func(before string, to *string, valid func(string) bool) (ok bool) {
-		if s.Skip(before) {
-			*to, ok = s.Text()
-		}
-		return ok && valid(*to)
-	}
-	if !s.Skip(`{"algorithm":"`+hashAlgorithm+`","contract":"`+RecordContract+`"`) ||
-		!text(`,"generatedAt":`, &p.GeneratedAt, func(s string) bool { return plainTime(s, 9) }) ||
-		!text(`,"issuer":`, &p.Issuer, func(s string) bool { return len(s) >= 1 && len(s) <= 512 }) ||
-		!text(`,"mimeType":`, &p.MimeType, plainMediaType) ||
-		!text(`,"publicId":`, &p.PublicID, func(s string) bool { return len(s) == 26 && only(s, letters+"234567") }) ||
-		!text(`,"receivedAt":`, &p.ReceivedAt, func(s string) bool { return plainTime(s, 6) }) ||
-		!text(`,"referencesSha256":`, &p.ReferencesSHA256, plainSHA256) ||
-		!text(`,"sha256":`, &p.SHA256, plainSHA256) || !s.Skip(`,"sizeBytes":`) {
+func scanRecordPayload(payload []byte) (RecordPayload, bool) {
+	var m recordMembers
+	if !recordForm.Scan(payload, &m) {
 		return RecordPayload{}, false
 	}
-	p.SizeBytes, ok = s.Number()
-	if !ok || p.SizeBytes > strictjson.MaxInteger || string(s.Rest) != `,"timeSource":"`+timeSource+`"}` {
+	p := RecordPayload(m.recordFields)
+	good := m == p.members() && plainTime(p.GeneratedAt, 9) && len(p.Issuer) >= 1 && len(p.Issuer) <= 512 && plainMediaType(p.MimeType) &&
+		len(p.PublicID) == 26 && only(p.PublicID, letters+"234567") && plainTime(p.ReceivedAt, 6) && plainSHA256(p.ReferencesSHA256) && plainSHA256(p.SHA256)
+	if !good {
 		return RecordPayload{}, false
 	}
 	return p, true

@@ -14,12 +14,15 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gowebpki/jcs"
 
 	"integrityledger/domain/strictjson"
 )
@@ -35,20 +38,6 @@ const (
 	timeSource    = "service-clock"
 )
 
-// AppendString appends s as RFC 8785, section 3.2.2.2 writes a string. What is signed must be UTF-8 already; an invalid
-// byte is written as U+FFFD.
-func AppendString(dst []byte, s string) []byte { return strictjson.AppendString(dst, s) }
-
-// AppendInt appends n. RFC 8785 numbers are doubles, so n must lie within ±(2^53−1), where both notations agree.
-func AppendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
-
-// appendText and appendNumber append a member; before is everything up to the value, a constant whose name needs no escapes.
-func appendText(dst []byte, before, s string) []byte { return AppendString(append(dst, before...), s) }
-
-func appendNumber(dst []byte, before string, n int64) []byte {
-	return AppendInt(append(dst, before...), n)
-}
-
 // Status is the state of a version at a time.
 type Status string
 
@@ -59,31 +48,55 @@ const (
 	Revoked    Status = "revoked"
 )
 
+// attested are the members that every payload about bytes has.
+type attested struct {
+	Algorithm  string `json:"algorithm"`
+	TimeSource string `json:"timeSource"`
+}
+
+// canonical is the RFC 8785 form of what is signed seldom; a Form writes what each registration signs.
+func canonical(members any) []byte {
+	text, err := json.Marshal(members)
+	if err == nil {
+		text, err = jcs.Transform(text)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("canonical form of a %T: %v", members, err)) // texts and integers have one
+	}
+	return text
+}
+
 // RecordPayload is what the service attests of one version for ever: contract integrity-v1, algorithm SHA-256, time
 // source service-clock. SizeBytes, MimeType and GeneratedAt are the origin's words.
 type RecordPayload struct {
-	Issuer           string
-	PublicID         string
-	SHA256           string // lower-case hexadecimal
-	SizeBytes        int64  // 0 to 2^53−1
-	MimeType         string // type/subtype, lower case
-	GeneratedAt      string // normalized by NormalizeGeneratedAt
-	ReceivedAt       string // written by FormatTime
-	ReferencesSHA256 string // References.SHA256
+	Issuer           string `json:"issuer"`
+	PublicID         string `json:"publicId"`
+	SHA256           string `json:"sha256"`           // lower-case hexadecimal
+	SizeBytes        int64  `json:"sizeBytes"`        // 0 to 2^53−1
+	MimeType         string `json:"mimeType"`         // type/subtype, lower case
+	GeneratedAt      string `json:"generatedAt"`      // normalized by NormalizeGeneratedAt
+	ReceivedAt       string `json:"receivedAt"`       // written by FormatTime
+	ReferencesSHA256 string `json:"referencesSha256"` // References.SHA256
 }
+
+type recordFields RecordPayload // without methods
+
+// recordMembers are all members of the signed text.
+type recordMembers struct {
+	attested
+	Contract string `json:"contract"`
+	recordFields
+}
+
+func (p RecordPayload) members() recordMembers {
+	return recordMembers{attested{hashAlgorithm, timeSource}, RecordContract, recordFields(p)}
+}
+
+var recordForm = strictjson.FormOf[recordMembers]()
 
 // AppendCanonical appends the RFC 8785 form, which is what is signed and the payload's only encoding.
 func (p RecordPayload) AppendCanonical(dst []byte) []byte {
-	dst = append(dst, `{"algorithm":"`+hashAlgorithm+`","contract":"`+RecordContract+`"`...)
-	dst = appendText(dst, `,"generatedAt":`, p.GeneratedAt)
-	dst = appendText(dst, `,"issuer":`, p.Issuer)
-	dst = appendText(dst, `,"mimeType":`, p.MimeType)
-	dst = appendText(dst, `,"publicId":`, p.PublicID)
-	dst = appendText(dst, `,"receivedAt":`, p.ReceivedAt)
-	dst = appendText(dst, `,"referencesSha256":`, p.ReferencesSHA256)
-	dst = appendText(dst, `,"sha256":`, p.SHA256)
-	dst = appendNumber(dst, `,"sizeBytes":`, p.SizeBytes)
-	return append(dst, `,"timeSource":"`+timeSource+`"}`...)
+	return recordForm.Append(dst, new(p.members()))
 }
 
 // MarshalJSON writes all eleven members of the payload.
@@ -92,41 +105,35 @@ func (p RecordPayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(
 // StatusPayload is a dated observation of a version's state: what it was at
 // ObservedAt, not what it is now. Contract integrity-status-v1.
 type StatusPayload struct {
-	PublicID      string
-	PayloadSHA256 string // of the record's signed bytes, lower-case hexadecimal
-	Status        Status
-	ObservedAt    string // written by FormatTime
-	Sequence      int64  // the organization's, as observed
+	PublicID      string `json:"publicId"`
+	PayloadSHA256 string `json:"payloadSha256"` // of the record's signed bytes, lower-case hexadecimal
+	Status        Status `json:"status"`
+	ObservedAt    string `json:"observedAt"` // written by FormatTime
+	Sequence      int64  `json:"sequence"`   // the organization's, as observed
 }
 
 // AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusPayload) AppendCanonical(dst []byte) []byte {
-	dst = append(dst, `{"contract":"`+StatusContract+`"`...)
-	return append(p.appendMembers(dst), '}')
-}
-
-func (p StatusPayload) appendMembers(dst []byte) []byte {
-	dst = appendText(dst, `,"observedAt":`, p.ObservedAt)
-	dst = appendText(dst, `,"payloadSha256":`, p.PayloadSHA256)
-	dst = appendText(dst, `,"publicId":`, p.PublicID)
-	dst = appendNumber(dst, `,"sequence":`, p.Sequence)
-	return appendText(dst, `,"status":`, string(p.Status))
+	return append(dst, canonical(struct {
+		Contract string `json:"contract"`
+		StatusPayload
+	}{StatusContract, p})...)
 }
 
 // StatusAsOfPayload answers what the state was at an earlier time. Its contract, integrity-status-as-of-v1, is never
 // accepted where an observation belongs, so that history cannot pass for a fresh observation.
 type StatusAsOfPayload struct {
 	StatusPayload
-	AsOf         string // written by FormatTime
-	AsOfSequence int64
+	AsOf         string `json:"asOf"` // written by FormatTime
+	AsOfSequence int64  `json:"asOfSequence"`
 }
 
 // AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusAsOfPayload) AppendCanonical(dst []byte) []byte {
-	dst = appendText(dst, `{"asOf":`, p.AsOf)
-	dst = appendNumber(dst, `,"asOfSequence":`, p.AsOfSequence)
-	dst = append(dst, `,"contract":"`+StatusAsOfContract+`"`...)
-	return append(p.appendMembers(dst), '}')
+	return append(dst, canonical(struct {
+		Contract string `json:"contract"`
+		StatusAsOfPayload
+	}{StatusAsOfContract, p})...)
 }
 
 // References are the origin's names of a version. The public payload holds only
@@ -139,15 +146,10 @@ type References struct {
 	Salt              string `json:"salt"` // base64url of 16 random bytes, one a record
 }
 
+var referencesForm = strictjson.FormOf[References]()
+
 // AppendCanonical appends the RFC 8785 form, which the record's payload commits to.
-func (r References) AppendCanonical(dst []byte) []byte {
-	dst = appendText(dst, `{"companyReference":`, r.CompanyReference)
-	dst = appendText(dst, `,"documentReference":`, r.DocumentReference)
-	dst = appendText(dst, `,"salt":`, r.Salt)
-	dst = appendText(dst, `,"source":`, r.Source)
-	dst = appendNumber(dst, `,"version":`, r.Version)
-	return append(dst, '}')
-}
+func (r References) AppendCanonical(dst []byte) []byte { return referencesForm.Append(dst, &r) }
 
 // SHA256 is the lower-case hexadecimal hash of the canonical form.
 func (r References) SHA256() string { return hexSHA256(r.AppendCanonical(nil)) }
@@ -164,31 +166,24 @@ const CertificateContract = "certificate-v1"
 // certification: these bytes, at this time of the service's clock. It says nothing about who reviewed or approved.
 // Title and OrganizationName stand in it only where the organization authorized their publication; they are its words.
 type CertificatePayload struct {
-	Issuer           string
-	PublicID         string
-	SHA256           string // lower-case hexadecimal
-	SizeBytes        int64
-	IssuedAt         string // written by FormatTime
-	Title            *string
-	OrganizationName *string
+	Issuer           string  `json:"issuer"`
+	PublicID         string  `json:"publicId"`
+	SHA256           string  `json:"sha256"` // lower-case hexadecimal
+	SizeBytes        int64   `json:"sizeBytes"`
+	IssuedAt         string  `json:"issuedAt"` // written by FormatTime
+	Title            *string `json:"title,omitempty"`
+	OrganizationName *string `json:"organizationName,omitempty"`
 }
+
+type certificateFields CertificatePayload // without methods
 
 // AppendCanonical appends the RFC 8785 form, which is what is signed and the payload's only encoding.
 func (p CertificatePayload) AppendCanonical(dst []byte) []byte {
-	dst = append(dst, `{"algorithm":"`+hashAlgorithm+`","contract":"`+CertificateContract+`"`...)
-	dst = appendText(dst, `,"issuedAt":`, p.IssuedAt)
-	dst = appendText(dst, `,"issuer":`, p.Issuer)
-	if p.OrganizationName != nil {
-		dst = appendText(dst, `,"organizationName":`, *p.OrganizationName)
-	}
-	dst = appendText(dst, `,"publicId":`, p.PublicID)
-	dst = appendText(dst, `,"sha256":`, p.SHA256)
-	dst = appendNumber(dst, `,"sizeBytes":`, p.SizeBytes)
-	dst = append(dst, `,"timeSource":"`+timeSource+`"`...)
-	if p.Title != nil {
-		dst = appendText(dst, `,"title":`, *p.Title)
-	}
-	return append(dst, '}')
+	return append(dst, canonical(struct {
+		attested
+		Contract string `json:"contract"`
+		certificateFields
+	}{attested{hashAlgorithm, timeSource}, CertificateContract, certificateFields(p)})...)
 }
 
 // MarshalJSON writes the members of the payload.

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 )
 
 // Appender is an answer of a busy route, which writes itself: byte for byte what encoding/json writes of it without
@@ -187,7 +188,7 @@ func appendText(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) || strings.Contains(s, "\u2028") || strings.Contains(s, "\u2029") {
 		return appendValue(dst, s)
 	}
-	return evidence.AppendString(dst, s)
+	return strictjson.AppendString(dst, s)
 }
 
 func appendStringOrNull[S ~string](dst []byte, s *S) []byte {
