@@ -58,7 +58,7 @@
 // Certification (/api/v1/artifacts and what follows from it):
 //
 //	artifact        a document whose bytes the service analyses; its versions count from 1
-//	analysis        what detectors find in the structure of the bytes
+//	analysis        the words for what detectors find in a file
 //	review          a member's declaration of having read a version
 //	approval        a member's consent to a reviewed version
 //	certificate     a signed statement about an approved version; the next version's replaces it

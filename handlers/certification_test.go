@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/cmd/analyzer/detect"
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
@@ -21,7 +22,7 @@ import (
 // analyze runs the detectors in this process; cmd/analyzer has tests of its own.
 func analyze(_ context.Context, _ domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error) {
 	var report analysis.Report
-	analysis.Analyze(analysis.Input{Content: file, Size: size, DeclaredType: declaredType, FileName: fileName}, func(r analysis.Result) {
+	detect.Analyze(detect.Input{Content: file, Size: size, DeclaredType: declaredType, FileName: fileName}, func(r analysis.Result) {
 		report.Results, report.Elapsed = append(report.Results, r), append(report.Elapsed, 0)
 	})
 	return report, nil

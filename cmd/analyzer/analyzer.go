@@ -1,4 +1,4 @@
-// Package analyzer runs domain/analysis over a file in a child process: the same program, started anew with a hidden
+// Package analyzer runs the detectors (package detect) over a file in a child process: the same program, started anew with a hidden
 // subcommand. The parsers read hostile bytes with much code that is not ours; whatever they do, the service only loses
 // that child.
 //
@@ -85,7 +85,7 @@ func New(cfg Config) (*Analyzer, error) {
 }
 
 // Analyze analyses the first size bytes of the open file of an organization, which it neither closes nor moves.
-// declaredType and fileName are as in analysis.Input. Organizations take turns.
+// declaredType and fileName are as in detect.Input. Organizations take turns.
 //
 // A child that crashes, is too slow or too big gives a Report whose results are all inconclusive, not an error. The error
 // is ctx.Err(), after the child was killed; a domain.Error TEMPORARILY_UNAVAILABLE where the organization has its share of the queue or the

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/analyzer/detect"
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 )
@@ -107,8 +108,8 @@ func TestAnalyze(t *testing.T) {
 		got, err := a.Analyze(t.Context(), domain.OrganizationID{}, f, int64(len(content)), "text/plain", "name.txt")
 		check(t, err)
 		var want []analysis.Result
-		in := analysis.Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: "text/plain", FileName: "name.txt"}
-		analysis.Analyze(in, func(r analysis.Result) { want = append(want, r) })
+		in := detect.Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: "text/plain", FileName: "name.txt"}
+		detect.Analyze(in, func(r analysis.Result) { want = append(want, r) })
 		if !equal(t, got.Results, want) || got.Failure != "" || len(got.Elapsed) != len(want) {
 			t.Errorf("%s: the child says %+v, this process %+v", name, got, want)
 		}

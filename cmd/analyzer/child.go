@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"integrityledger/cmd/analyzer/detect"
 	"integrityledger/domain/analysis"
 )
 
@@ -224,7 +225,7 @@ func Child() int {
 	}
 	var a analysis.Report
 	last := time.Now()
-	analysis.Analyze(analysis.Input{Content: file, Size: r.Size, DeclaredType: r.DeclaredType, FileName: r.FileName}, func(result analysis.Result) {
+	detect.Analyze(detect.Input{Content: file, Size: r.Size, DeclaredType: r.DeclaredType, FileName: r.FileName}, func(result analysis.Result) {
 		now := time.Now()
 		a.Results, a.Elapsed = append(a.Results, result), append(a.Elapsed, now.Sub(last))
 		last = now

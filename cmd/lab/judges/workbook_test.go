@@ -6,6 +6,7 @@ import (
 
 	"github.com/xuri/excelize/v2"
 
+	"integrityledger/cmd/analyzer/detect"
 	"integrityledger/domain/analysis"
 )
 
@@ -29,7 +30,7 @@ func TestWorkbook(t *testing.T) {
 		}
 		const workbook = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 		found := map[string]analysis.Outcome{}
-		analysis.Analyze(analysis.Input{Content: bytes.NewReader(text.Bytes()), Size: int64(text.Len()), DeclaredType: workbook}, func(r analysis.Result) {
+		detect.Analyze(detect.Input{Content: bytes.NewReader(text.Bytes()), Size: int64(text.Len()), DeclaredType: workbook}, func(r analysis.Result) {
 			if r.Outcome != analysis.NotApplicable && r.Outcome != analysis.Clear {
 				found[r.ID] = r.Outcome
 			}

@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"integrityledger/domain/analysis"
 )
 
 // textFile is what was seen in a text, character by character.
@@ -18,7 +20,7 @@ type textFile struct {
 	invalid int64 // bytes that are no UTF-8 or UTF-16
 
 	hidden, bidi, mixed *tally
-	worst               map[*tally]Severity
+	worst               map[*tally]analysis.Severity
 
 	word   []*script // scripts of the word that is being read, in the order of their first letters
 	wordAt int64
@@ -47,7 +49,7 @@ func text(none, some string, which func(*textFile) *tally) func(*subject) verdic
 		case t.err != nil:
 			return inconclusive("The text cannot be read.")
 		case t.invalid > 0:
-			return inconclusive("The file is not wholly text in UTF-8 or UTF-16.", counted(Bytes, "byte that is no UTF-8 or UTF-16", t.invalid)...)
+			return inconclusive("The file is not wholly text in UTF-8 or UTF-16.", counted(analysis.Bytes, "byte that is no UTF-8 or UTF-16", t.invalid)...)
 		}
 		return nothing(none)
 	}
@@ -80,7 +82,7 @@ func (s *subject) readText() *textFile {
 	if !s.is("text/plain") && !textual(mediaType(s.DeclaredType)) {
 		return nil
 	}
-	t := &textFile{hidden: newTally(Bytes), bidi: newTally(Bytes), mixed: newTally(Bytes), worst: map[*tally]Severity{}}
+	t := &textFile{hidden: newTally(analysis.Bytes), bidi: newTally(analysis.Bytes), mixed: newTally(analysis.Bytes), worst: map[*tally]analysis.Severity{}}
 	if s.is("text/plain") {
 		t.err = t.read(bufio.NewReaderSize(s.section(), 1<<16))
 	}
@@ -153,7 +155,7 @@ func readUTF16(order binary.ByteOrder) func(*bufio.Reader) (rune, int, bool, err
 	}
 }
 
-func (t *textFile) add(to *tally, s Severity, structure string, at int64) {
+func (t *textFile) add(to *tally, s analysis.Severity, structure string, at int64) {
 	to.add(structure, at)
 	t.worst[to] = higher(t.worst[to], s)
 }
@@ -167,7 +169,7 @@ func (t *textFile) character(c rune, at int64) {
 		case c == '\n':
 			t.endLine()
 		case c < 0x20 && c != '\t' && c != '\r' && c != '\f' || c == 0x7f:
-			t.add(t.hidden, Medium, "control character", at)
+			t.add(t.hidden, analysis.Medium, "control character", at)
 		}
 		t.endWord()
 		return
@@ -175,7 +177,7 @@ func (t *textFile) character(c rune, at int64) {
 	if flag := t.flag; c == 0x1f3f4 || flag {
 		// The flags of England, Scotland and Wales are spelled in tag characters (UTS #51, ED-14a).
 		if t.flag = c == 0x1f3f4 || c >= 0xe0020 && c <= 0xe007e; flag && (t.flag && c != 0x1f3f4 || c == 0xe007f) {
-			t.add(t.hidden, Info, "TAG CHARACTER of a flag", at)
+			t.add(t.hidden, analysis.Info, "TAG CHARACTER of a flag", at)
 			return
 		}
 	}
@@ -206,36 +208,36 @@ func (t *textFile) character(c rune, at int64) {
 // hiddenCharacters are those that are not drawn, by the standard's names or those of their blocks.
 var hiddenCharacters = []struct {
 	first, last rune
-	severity    Severity
+	severity    analysis.Severity
 	name        string
 	of          func(*textFile) *tally
 }{
-	{0x0080, 0x009f, Medium, "C1 control character", hiddenTally},
-	{0x00ad, 0x00ad, Info, "SOFT HYPHEN", hiddenTally},
-	{0x034f, 0x034f, Low, "COMBINING GRAPHEME JOINER", hiddenTally},
-	{0x061c, 0x061c, Info, "ARABIC LETTER MARK", bidiTally},
-	{0x115f, 0x1160, Low, "HANGUL FILLER", hiddenTally},
-	{0x180b, 0x180f, Info, "MONGOLIAN SELECTOR", hiddenTally},
-	{0x200b, 0x200b, Low, "ZERO WIDTH SPACE", hiddenTally},
-	{0x200c, 0x200c, Info, "ZERO WIDTH NON-JOINER", hiddenTally},
-	{0x200d, 0x200d, Info, "ZERO WIDTH JOINER", hiddenTally},
-	{0x200e, 0x200e, Info, "LEFT-TO-RIGHT MARK", bidiTally},
-	{0x200f, 0x200f, Info, "RIGHT-TO-LEFT MARK", bidiTally},
-	{0x202a, 0x202b, Low, "EMBEDDING", bidiTally},
-	{0x202c, 0x202c, Info, "POP DIRECTIONAL FORMATTING", bidiTally},
-	{0x202d, 0x202e, Medium, "OVERRIDE", bidiTally},
-	{0x2060, 0x2060, Low, "WORD JOINER", hiddenTally},
-	{0x2061, 0x2064, Low, "INVISIBLE OPERATOR", hiddenTally},
-	{0x2066, 0x2068, Info, "ISOLATE", bidiTally},
-	{0x2069, 0x2069, Info, "POP DIRECTIONAL ISOLATE", bidiTally},
-	{0x206a, 0x206f, Low, "DEPRECATED FORMAT CHARACTER", hiddenTally},
-	{0x3164, 0x3164, Low, "HANGUL FILLER", hiddenTally},
-	{0xfe00, 0xfe0f, Info, "VARIATION SELECTOR", hiddenTally},
-	{0xfeff, 0xfeff, Low, "ZERO WIDTH NO-BREAK SPACE", hiddenTally},
-	{0xffa0, 0xffa0, Low, "HANGUL FILLER", hiddenTally},
-	{0xfff9, 0xfffb, Low, "INTERLINEAR ANNOTATION CHARACTER", hiddenTally},
-	{0xe0000, 0xe007f, High, "TAG CHARACTER", hiddenTally},
-	{0xe0100, 0xe01ef, Medium, "SUPPLEMENTARY VARIATION SELECTOR", hiddenTally},
+	{0x0080, 0x009f, analysis.Medium, "C1 control character", hiddenTally},
+	{0x00ad, 0x00ad, analysis.Info, "SOFT HYPHEN", hiddenTally},
+	{0x034f, 0x034f, analysis.Low, "COMBINING GRAPHEME JOINER", hiddenTally},
+	{0x061c, 0x061c, analysis.Info, "ARABIC LETTER MARK", bidiTally},
+	{0x115f, 0x1160, analysis.Low, "HANGUL FILLER", hiddenTally},
+	{0x180b, 0x180f, analysis.Info, "MONGOLIAN SELECTOR", hiddenTally},
+	{0x200b, 0x200b, analysis.Low, "ZERO WIDTH SPACE", hiddenTally},
+	{0x200c, 0x200c, analysis.Info, "ZERO WIDTH NON-JOINER", hiddenTally},
+	{0x200d, 0x200d, analysis.Info, "ZERO WIDTH JOINER", hiddenTally},
+	{0x200e, 0x200e, analysis.Info, "LEFT-TO-RIGHT MARK", bidiTally},
+	{0x200f, 0x200f, analysis.Info, "RIGHT-TO-LEFT MARK", bidiTally},
+	{0x202a, 0x202b, analysis.Low, "EMBEDDING", bidiTally},
+	{0x202c, 0x202c, analysis.Info, "POP DIRECTIONAL FORMATTING", bidiTally},
+	{0x202d, 0x202e, analysis.Medium, "OVERRIDE", bidiTally},
+	{0x2060, 0x2060, analysis.Low, "WORD JOINER", hiddenTally},
+	{0x2061, 0x2064, analysis.Low, "INVISIBLE OPERATOR", hiddenTally},
+	{0x2066, 0x2068, analysis.Info, "ISOLATE", bidiTally},
+	{0x2069, 0x2069, analysis.Info, "POP DIRECTIONAL ISOLATE", bidiTally},
+	{0x206a, 0x206f, analysis.Low, "DEPRECATED FORMAT CHARACTER", hiddenTally},
+	{0x3164, 0x3164, analysis.Low, "HANGUL FILLER", hiddenTally},
+	{0xfe00, 0xfe0f, analysis.Info, "VARIATION SELECTOR", hiddenTally},
+	{0xfeff, 0xfeff, analysis.Low, "ZERO WIDTH NO-BREAK SPACE", hiddenTally},
+	{0xffa0, 0xffa0, analysis.Low, "HANGUL FILLER", hiddenTally},
+	{0xfff9, 0xfffb, analysis.Low, "INTERLINEAR ANNOTATION CHARACTER", hiddenTally},
+	{0xe0000, 0xe007f, analysis.High, "TAG CHARACTER", hiddenTally},
+	{0xe0100, 0xe01ef, analysis.Medium, "SUPPLEMENTARY VARIATION SELECTOR", hiddenTally},
 }
 
 func hiddenTally(t *textFile) *tally { return t.hidden }
@@ -260,7 +262,7 @@ func (t *textFile) direction(c rune, at int64) {
 
 func (t *textFile) endLine() {
 	for _, o := range t.open {
-		t.add(t.bidi, Medium, "not closed in its line", o.at)
+		t.add(t.bidi, analysis.Medium, "not closed in its line", o.at)
 	}
 	t.open = t.open[:0]
 }
@@ -307,13 +309,13 @@ func (t *textFile) letter(s *script, at int64) {
 func (t *textFile) endWord() {
 	if len(t.word) > 1 {
 		var names []string
-		severity := Low
+		severity := analysis.Low
 		for _, s := range t.word {
 			names = append(names, s.name)
 		}
 		slices.Sort(names)
 		if slices.Contains(names, "Latin") && (slices.Contains(names, "Cyrillic") || slices.Contains(names, "Greek")) {
-			severity = Medium
+			severity = analysis.Medium
 		}
 		t.add(t.mixed, severity, strings.Join(names, " and ")+" in one word", t.wordAt)
 	}

@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"bytes"
@@ -10,19 +10,21 @@ import (
 	"strings"
 	"testing"
 	"text/tabwriter"
+
+	"integrityledger/domain/analysis"
 )
 
 var update = flag.Bool("update", false, "write the table of outcomes anew; then read every changed cell")
 
-func analyze(content []byte, declared string) []Result {
-	var list []Result
-	Analyze(Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: declared}, func(r Result) { list = append(list, r) })
+func analyze(content []byte, declared string) []analysis.Result {
+	var list []analysis.Result
+	Analyze(Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: declared}, func(r analysis.Result) { list = append(list, r) })
 	return list
 }
 
-func find(t *testing.T, list []Result, id string) Result {
+func find(t *testing.T, list []analysis.Result, id string) analysis.Result {
 	t.Helper()
-	i := slices.IndexFunc(list, func(r Result) bool { return r.ID == id })
+	i := slices.IndexFunc(list, func(r analysis.Result) bool { return r.ID == id })
 	if i < 0 {
 		t.Fatalf("no result of %s", id)
 	}
@@ -30,13 +32,13 @@ func find(t *testing.T, list []Result, id string) Result {
 }
 
 // cell is an outcome in the table.
-func cell(r Result) string {
+func cell(r analysis.Result) string {
 	switch r.Outcome {
-	case NotApplicable:
+	case analysis.NotApplicable:
 		return "."
-	case Clear:
+	case analysis.Clear:
 		return "clear"
-	case Inconclusive:
+	case analysis.Inconclusive:
 		return "?"
 	}
 	return strings.ToUpper(string(r.Severity))
@@ -49,7 +51,7 @@ func TestOutcomes(t *testing.T) {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
 	row := []string{"file"}
-	for _, d := range Detectors() {
+	for _, d := range analysis.Detectors() {
 		row = append(row, d.ID)
 	}
 	_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
@@ -94,9 +96,9 @@ func TestResultsAreWellFormed(t *testing.T) {
 	}
 }
 
-func wellFormed(t *testing.T, name string, list []Result) {
+func wellFormed(t *testing.T, name string, list []analysis.Result) {
 	t.Helper()
-	known := Detectors()
+	known := analysis.Detectors()
 	if len(list) != len(known) {
 		t.Fatalf("%s: %d results of %d detectors", name, len(list), len(known))
 	}
@@ -109,16 +111,16 @@ func wellFormed(t *testing.T, name string, list []Result) {
 }
 
 // form requires of a result what holds of any.
-func form(t *testing.T, name string, r Result) {
+func form(t *testing.T, name string, r analysis.Result) {
 	t.Helper()
-	if !slices.Contains(Outcomes(), r.Outcome) || !slices.Contains(Severities(), r.Severity) || (r.Outcome == Finding) == (r.Severity == None) {
+	if !slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) || (r.Outcome == analysis.Finding) == (r.Severity == analysis.None) {
 		t.Errorf("%s: %s is %s, %s", name, r.ID, r.Outcome, r.Severity)
 	}
 	if r.Summary == "" || !strings.HasSuffix(r.Summary, ".") || r.Evidence == nil {
 		t.Errorf("%s: %s says %q with evidence %v", name, r.ID, r.Summary, r.Evidence)
 	}
 	for _, e := range r.Evidence {
-		if e.Structure == "" || e.Count < 0 || e.Positions == nil || len(e.Positions) > MaxPositions || !slices.IsSorted(e.Positions) || !slices.Contains([]Unit{Bytes, Objects, Entries}, e.Unit) {
+		if e.Structure == "" || e.Count < 0 || e.Positions == nil || len(e.Positions) > analysis.MaxPositions || !slices.IsSorted(e.Positions) || !slices.Contains([]analysis.Unit{analysis.Bytes, analysis.Objects, analysis.Entries}, e.Unit) {
 			t.Errorf("%s: %s has evidence %+v", name, r.ID, e)
 		}
 	}
@@ -130,30 +132,30 @@ func TestEvidence(t *testing.T) {
 	for _, s := range corpus(t) {
 		files[s.name] = s
 	}
-	at := func(structure string, count int64, unit Unit, positions ...int64) Evidence {
-		return Evidence{structure, count, unit, append([]int64{}, positions...)}
+	at := func(structure string, count int64, unit analysis.Unit, positions ...int64) analysis.Evidence {
+		return analysis.Evidence{Structure: structure, Count: count, Unit: unit, Positions: append([]int64{}, positions...)}
 	}
 	for _, c := range []struct {
 		file, detector string
-		want           []Evidence
+		want           []analysis.Evidence
 	}{
-		{"hidden-name.pdf", "pdf-active-content", []Evidence{at("JavaScript action", 1, Objects, 3), at("OpenAction", 1, Objects, 1)}},
-		{"updated.pdf", "pdf-incremental-updates", []Evidence{at("cross-reference section", 2, Bytes), at("end-of-file marker", 2, Bytes, 233, 359)}},
-		{"signed-then-changed.pdf", "pdf-signatures", []Evidence{at("signature", 1, Objects, 3), at("signature that ends before the end of the file", 1, Objects, 3)}},
-		{"gif.pdf", "content-type", []Evidence{at("content application/pdf", 1, Bytes, 0), at("bytes before the PDF header", 1, Bytes, 0)}},
-		{"macro-as.docx", "content-type", []Evidence{at("content application/vnd.ms-word.document.macroenabled.12", 1, Bytes, 0), at("declared "+typeDOCX, 1, Bytes)}},
-		{"macro-as.docx", "office-macros", []Evidence{at("VBA project", 1, Entries, 0)}},
-		{"template.docx", "office-external-targets", []Evidence{at("external attachedTemplate", 1, Entries, 3)}},
-		{"object.docx", "office-embedded-objects", []Evidence{at("OLE object", 1, Entries, 0), at("oleObject relationship", 1, Entries, 3)}},
-		{"macro.doc", "office-macros", []Evidence{at("_VBA_PROJECT", 1, Entries)}},
-		{"software.png", "image-software", []Evidence{at("Adobe Photoshop", 1, Bytes, 33)}},
-		{"camera.jpg", "image-location", []Evidence{at("EXIF GPS entry", 2, Bytes)}},
-		{"names.zip", "archive-names", []Evidence{at(nameAbsolute, 1, Entries, 0), at(nameTwice, 1, Entries, 3), at(nameBackslash, 1, Entries, 1), at(nameDrive, 1, Entries, 1)}},
-		{"link.tar", "archive-names", []Evidence{at(nameLink, 1, Entries, 0)}},
-		{"hidden.txt", "text-hidden-characters", []Evidence{at("TAG CHARACTER", 2, Bytes, 11, 15), at("ZERO WIDTH SPACE", 1, Bytes, 3)}},
-		{"override.txt", "text-bidi-controls", []Evidence{at("ISOLATE", 1, Bytes, 12), at("OVERRIDE", 1, Bytes, 9), at("POP DIRECTIONAL ISOLATE", 1, Bytes, 23), at("not closed in its line", 1, Bytes, 9)}},
-		{"mixed.txt", "text-mixed-scripts", []Evidence{at("Cyrillic and Latin in one word", 1, Bytes, 0), at("Greek and Latin in one word", 1, Bytes, 12)}},
-		{"utf16.txt", "text-hidden-characters", []Evidence{at("ZERO WIDTH SPACE", 1, Bytes, 16)}},
+		{"hidden-name.pdf", "pdf-active-content", []analysis.Evidence{at("JavaScript action", 1, analysis.Objects, 3), at("OpenAction", 1, analysis.Objects, 1)}},
+		{"updated.pdf", "pdf-incremental-updates", []analysis.Evidence{at("cross-reference section", 2, analysis.Bytes), at("end-of-file marker", 2, analysis.Bytes, 233, 359)}},
+		{"signed-then-changed.pdf", "pdf-signatures", []analysis.Evidence{at("signature", 1, analysis.Objects, 3), at("signature that ends before the end of the file", 1, analysis.Objects, 3)}},
+		{"gif.pdf", "content-type", []analysis.Evidence{at("content application/pdf", 1, analysis.Bytes, 0), at("bytes before the PDF header", 1, analysis.Bytes, 0)}},
+		{"macro-as.docx", "content-type", []analysis.Evidence{at("content application/vnd.ms-word.document.macroenabled.12", 1, analysis.Bytes, 0), at("declared "+typeDOCX, 1, analysis.Bytes)}},
+		{"macro-as.docx", "office-macros", []analysis.Evidence{at("VBA project", 1, analysis.Entries, 0)}},
+		{"template.docx", "office-external-targets", []analysis.Evidence{at("external attachedTemplate", 1, analysis.Entries, 3)}},
+		{"object.docx", "office-embedded-objects", []analysis.Evidence{at("OLE object", 1, analysis.Entries, 0), at("oleObject relationship", 1, analysis.Entries, 3)}},
+		{"macro.doc", "office-macros", []analysis.Evidence{at("_VBA_PROJECT", 1, analysis.Entries)}},
+		{"software.png", "image-software", []analysis.Evidence{at("Adobe Photoshop", 1, analysis.Bytes, 33)}},
+		{"camera.jpg", "image-location", []analysis.Evidence{at("EXIF GPS entry", 2, analysis.Bytes)}},
+		{"names.zip", "archive-names", []analysis.Evidence{at(nameAbsolute, 1, analysis.Entries, 0), at(nameTwice, 1, analysis.Entries, 3), at(nameBackslash, 1, analysis.Entries, 1), at(nameDrive, 1, analysis.Entries, 1)}},
+		{"link.tar", "archive-names", []analysis.Evidence{at(nameLink, 1, analysis.Entries, 0)}},
+		{"hidden.txt", "text-hidden-characters", []analysis.Evidence{at("TAG CHARACTER", 2, analysis.Bytes, 11, 15), at("ZERO WIDTH SPACE", 1, analysis.Bytes, 3)}},
+		{"override.txt", "text-bidi-controls", []analysis.Evidence{at("ISOLATE", 1, analysis.Bytes, 12), at("OVERRIDE", 1, analysis.Bytes, 9), at("POP DIRECTIONAL ISOLATE", 1, analysis.Bytes, 23), at("not closed in its line", 1, analysis.Bytes, 9)}},
+		{"mixed.txt", "text-mixed-scripts", []analysis.Evidence{at("Cyrillic and Latin in one word", 1, analysis.Bytes, 0), at("Greek and Latin in one word", 1, analysis.Bytes, 12)}},
+		{"utf16.txt", "text-hidden-characters", []analysis.Evidence{at("ZERO WIDTH SPACE", 1, analysis.Bytes, 16)}},
 	} {
 		s, ok := files[c.file]
 		if !ok {
@@ -188,9 +190,9 @@ func TestNothingOfTheFileIsTold(t *testing.T) {
 
 func TestExtension(t *testing.T) {
 	pdf := rawPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 0 >>")
-	for name, want := range map[string]Outcome{"a.pdf": Clear, "A.PDF": Clear, "a": Clear, "a.odd": Clear, "a.txt": Finding, "a.pdf.docx": Finding} {
-		var got Result
-		Analyze(Input{Content: bytes.NewReader(pdf), Size: int64(len(pdf)), DeclaredType: typePDF, FileName: name}, func(r Result) {
+	for name, want := range map[string]analysis.Outcome{"a.pdf": analysis.Clear, "A.PDF": analysis.Clear, "a": analysis.Clear, "a.odd": analysis.Clear, "a.txt": analysis.Finding, "a.pdf.docx": analysis.Finding} {
+		var got analysis.Result
+		Analyze(Input{Content: bytes.NewReader(pdf), Size: int64(len(pdf)), DeclaredType: typePDF, FileName: name}, func(r analysis.Result) {
 			if r.ID == "content-type" {
 				got = r
 			}
@@ -226,8 +228,8 @@ func TestCatalogue(t *testing.T) {
 
 // TestPanicIsOneDetectors: a parser that panics leaves the other detectors alone.
 func TestPanicIsOneDetectors(t *testing.T) {
-	d := detector{Detector{"d", 1, "", []string{"l"}}, func(*subject) verdict { panic("x") }}
-	if r := d.decide(nil); r.Outcome != Inconclusive || r.ID != "d" || r.Severity != None {
+	d := detector{analysis.Detector{ID: "d", Version: 1, Limitations: []string{"l"}}, func(*subject) verdict { panic("x") }}
+	if r := d.decide(nil); r.Outcome != analysis.Inconclusive || r.ID != "d" || r.Severity != analysis.None {
 		t.Errorf("a panic became %+v", r)
 	}
 	if err := guarded(func() error { panic("x") }); err == nil {
@@ -236,10 +238,10 @@ func TestPanicIsOneDetectors(t *testing.T) {
 }
 
 func TestUndecided(t *testing.T) {
-	list := Undecided(ReasonTime).Results
+	list := analysis.Undecided(analysis.ReasonTime).Results
 	wellFormed(t, "undecided", list)
 	for _, r := range list {
-		if r.Outcome != Inconclusive || r.Summary != string(ReasonTime) {
+		if r.Outcome != analysis.Inconclusive || r.Summary != string(analysis.ReasonTime) {
 			t.Errorf("%s: %s, %s", r.ID, r.Outcome, r.Summary)
 		}
 	}

@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"integrityledger/domain/analysis"
 
 	"github.com/gabriel-vasile/mimetype"
 )
@@ -23,12 +25,12 @@ func contentType(s *subject) verdict {
 		return inconclusive("The content could not be read.")
 	}
 	if s.Size == 0 {
-		return finding(Low, "The file is empty.")
+		return finding(analysis.Low, "The file is empty.")
 	}
 	detected := s.contentName()
-	seen := newTally(Bytes)
+	seen := newTally(analysis.Bytes)
 	seen.add("content "+detected, 0)
-	others := newTally(Bytes)
+	others := newTally(analysis.Bytes)
 	if at := s.pdfOffset(); at >= 0 && detected != "application/pdf" {
 		others.add(structurePDF, at)
 	} else if at > 0 {
@@ -49,7 +51,7 @@ func contentType(s *subject) verdict {
 	misnamed := s.misnamed(detected)
 	evidence := append(seen.list(), others.list()...)
 	if misnamed {
-		evidence = append(evidence, counted(Bytes, "extension of another type", 1)...)
+		evidence = append(evidence, counted(analysis.Bytes, "extension of another type", 1)...)
 	}
 	declared := mediaType(s.DeclaredType)
 	untyped := slices.Contains(anything, declared)
@@ -58,28 +60,28 @@ func contentType(s *subject) verdict {
 	case detected == encryptedOffice && officeTypes[declared] != "":
 		return inconclusive("The content is an encrypted Office file; its type is not known.", evidence...)
 	case !fits && others.count() > 0:
-		return finding(High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared)...)...)
+		return finding(analysis.High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared)...)...)
 	case !fits:
-		return finding(Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared)...)...)
+		return finding(analysis.Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared)...)...)
 	case others.count() > 0:
-		return finding(High, "The content can be read as more than one type.", evidence...)
+		return finding(analysis.High, "The content can be read as more than one type.", evidence...)
 	case misnamed:
-		return finding(Low, "The file's name has the extension of another type.", evidence...)
+		return finding(analysis.Low, "The file's name has the extension of another type.", evidence...)
 	case untyped:
-		return verdict{Inconclusive, None, fmt.Sprintf("No type was declared; the content looks like %s.", detected), evidence}
+		return verdict{analysis.Inconclusive, analysis.None, fmt.Sprintf("No type was declared; the content looks like %s.", detected), evidence}
 	case detected == "application/octet-stream":
 		return inconclusive("The content has no signature that this version knows.", evidence...)
 	}
-	return verdict{Clear, None, "The content looks like the declared type.", evidence}
+	return verdict{analysis.Clear, analysis.None, "The content looks like the declared type.", evidence}
 }
 
 // declaredEvidence names the declared type only if it is a known one: other words are the declarer's.
-func declaredEvidence(declared string) []Evidence {
+func declaredEvidence(declared string) []analysis.Evidence {
 	name := "declared type of another name"
 	if knownType(declared) {
 		name = "declared " + declared
 	}
-	return counted(Bytes, name, 1)
+	return counted(analysis.Bytes, name, 1)
 }
 
 const (

@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"integrityledger/domain/analysis"
 )
 
 // fuzzFamily feeds the detectors whose ids begin with family with changed files of the corpus. Whatever arrives, each
@@ -22,9 +24,9 @@ func fuzzFamily(f *testing.F, family string, extensions ...string) {
 	}
 	f.Add([]byte{}, "")
 	f.Fuzz(func(t *testing.T, content []byte, declared string) {
-		run := func() []Result {
+		run := func() []analysis.Result {
 			s := newSubject(Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: declared})
-			var list []Result
+			var list []analysis.Result
 			for _, d := range detectors {
 				list = append(list, d.decide(s))
 			}

@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"bufio"
@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"integrityledger/domain/analysis"
 
 	"github.com/pdfcpu/pdfcpu/pkg/log"
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu"
@@ -32,8 +34,8 @@ type pdfFile struct {
 	tails       int  // sections without entries that only name a stream written before them, as Word ends a file
 
 	active, embedded, signed, meta *tally
-	worst                          Severity // of active
-	lastSignature                  bool     // a signature covers the file to its end
+	worst                          analysis.Severity // of active
+	lastSignature                  bool              // a signature covers the file to its end
 }
 
 // maxPDFDepth is how deeply objects of a PDF may hold each other.
@@ -67,7 +69,7 @@ func (s *subject) readPDF() *pdfFile {
 	if s.pdfOffset() < 0 {
 		return nil
 	}
-	p := &pdfFile{active: newTally(Objects), embedded: newTally(Objects), signed: newTally(Objects), meta: newTally(Objects), worst: Info}
+	p := &pdfFile{active: newTally(analysis.Objects), embedded: newTally(analysis.Objects), signed: newTally(analysis.Objects), meta: newTally(analysis.Objects), worst: analysis.Info}
 	if p.err = p.search(s); p.err != nil {
 		return p
 	}
@@ -165,9 +167,9 @@ func (p *pdfFile) trailer(s *subject, text []byte, at int64) error {
 }
 
 // actions are the action types (ISO 32000-2, 12.6.4) that do more than move within the document, and their severity.
-var actions = map[string]Severity{
-	"JavaScript": High, "Launch": High, "SubmitForm": Medium, "ImportData": Medium, "GoToE": Medium, "RichMediaExecute": Medium,
-	"Rendition": Medium, "Movie": Low, "Sound": Low, "GoToR": Low, "URI": Info,
+var actions = map[string]analysis.Severity{
+	"JavaScript": analysis.High, "Launch": analysis.High, "SubmitForm": analysis.Medium, "ImportData": analysis.Medium, "GoToE": analysis.Medium, "RichMediaExecute": analysis.Medium,
+	"Rendition": analysis.Medium, "Movie": analysis.Low, "Sound": analysis.Low, "GoToR": analysis.Low, "URI": analysis.Info,
 }
 
 // walk looks at every object of the cross-reference table, also at those that nothing refers to.
@@ -226,7 +228,7 @@ func (p *pdfFile) object(o types.Object, number, size int64, depth int) error {
 func (p *pdfFile) dict(d types.Dict, number, size int64) {
 	kind, subtype, action := p.name(d, "Type"), p.name(d, "Subtype"), p.name(d, "S")
 
-	act := func(s Severity, structure string) {
+	act := func(s analysis.Severity, structure string) {
 		p.active.add(structure, number)
 		p.worst = higher(p.worst, s)
 	}
@@ -234,24 +236,24 @@ func (p *pdfFile) dict(d types.Dict, number, size int64) {
 		act(severity, action+" action")
 	}
 	if has(d, "JS") && action != "JavaScript" {
-		act(High, "JS entry")
+		act(analysis.High, "JS entry")
 	}
 	if has(d, "JavaScript") {
-		act(High, "JavaScript name tree")
+		act(analysis.High, "JavaScript name tree")
 	}
 	if has(d, "XFA") {
-		act(Medium, "XFA form")
+		act(analysis.Medium, "XFA form")
 	}
 	if has(d, "AA") {
-		act(Low, "additional actions")
+		act(analysis.Low, "additional actions")
 	}
 	opened, _ := p.context.Dereference(d["OpenAction"])
 	if _, ok := opened.(types.Dict); ok {
-		act(Low, "OpenAction")
+		act(analysis.Low, "OpenAction")
 	}
 	switch subtype {
 	case "RichMedia", "3D", "Movie", "Screen", "Sound":
-		act(Low, subtype+" annotation")
+		act(analysis.Low, subtype+" annotation")
 	case "FileAttachment":
 		p.embedded.add("FileAttachment annotation", number)
 	}
@@ -367,11 +369,11 @@ func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
 			return inconclusive(pdfBroken)
 		}
 		v := look(p)
-		if v.outcome == Clear && p.hybrid {
+		if v.outcome == analysis.Clear && p.hybrid {
 			return inconclusive("The PDF has two cross-reference tables in one section, of which programs read one or the other.")
 		}
-		if v.outcome == Clear && p.unreadable > 0 {
-			return inconclusive("Some objects of the PDF cannot be read.", counted(Objects, unreadableObject, p.unreadable)...)
+		if v.outcome == analysis.Clear && p.unreadable > 0 {
+			return inconclusive("Some objects of the PDF cannot be read.", counted(analysis.Objects, unreadableObject, p.unreadable)...)
 		}
 		return v
 	})
@@ -381,11 +383,11 @@ func pdfStructure(s *subject) verdict {
 	p := s.pdf()
 	switch {
 	case p == nil && s.declares("application/pdf"):
-		return finding(Medium, pdfDeclared)
+		return finding(analysis.Medium, pdfDeclared)
 	case p == nil:
 		return notApplicable(noPDF)
 	}
-	odd := newTally(Bytes)
+	odd := newTally(analysis.Bytes)
 	if at := s.pdfOffset(); at > 0 {
 		odd.add("bytes before the header", 0)
 	}
@@ -402,15 +404,15 @@ func pdfStructure(s *subject) verdict {
 	}
 	evidence := odd.list()
 	if p.unreadable > 0 {
-		evidence = append(evidence, counted(Objects, unreadableObject, p.unreadable)...)
+		evidence = append(evidence, counted(analysis.Objects, unreadableObject, p.unreadable)...)
 	}
 	switch {
 	case p.locked:
 		return inconclusive(pdfLocked, evidence...)
 	case p.err != nil:
-		return finding(Medium, pdfBroken, evidence...)
+		return finding(analysis.Medium, pdfBroken, evidence...)
 	case len(evidence) > 0:
-		return finding(Low, "The PDF is not built as it should be.", evidence...)
+		return finding(analysis.Low, "The PDF is not built as it should be.", evidence...)
 	}
 	return nothing("The PDF's structure can be read.")
 }
@@ -427,7 +429,7 @@ func (s *subject) trailing(from int64) bool {
 
 func pdfActive(p *pdfFile) verdict {
 	some := "The PDF holds active content."
-	if p.worst == Info {
+	if p.worst == analysis.Info {
 		some = "The PDF holds links."
 	}
 	return p.active.verdict("The PDF holds no scripts and no actions that reach outside of it.", p.worst, some)
@@ -438,18 +440,18 @@ func pdfSignatures(p *pdfFile) verdict {
 	case p.signed.count() == 0:
 		return nothing("The PDF holds no signatures.")
 	case !p.signed.has("signature", "document timestamp"):
-		return finding(Info, "The PDF holds signature fields without a signature.", p.signed.list()...)
+		return finding(analysis.Info, "The PDF holds signature fields without a signature.", p.signed.list()...)
 	case !p.lastSignature:
-		return finding(Low, "The PDF holds signatures, none of which covers the file to its end.", p.signed.list()...)
+		return finding(analysis.Low, "The PDF holds signatures, none of which covers the file to its end.", p.signed.list()...)
 	}
-	return finding(Info, "The PDF holds signatures.", p.signed.list()...)
+	return finding(analysis.Info, "The PDF holds signatures.", p.signed.list()...)
 }
 
 func pdfUpdates(p *pdfFile) verdict {
 	if len(p.ends) == 0 {
 		return inconclusive("The PDF has no end-of-file marker.")
 	}
-	found := newTally(Bytes)
+	found := newTally(analysis.Bytes)
 	for _, at := range p.ends {
 		found.add("end-of-file marker", at)
 	}
@@ -467,29 +469,29 @@ func pdfUpdates(p *pdfFile) verdict {
 	revisions -= min(p.tails, 1) // Word writes one; a second was appended
 	switch {
 	case revisions > 1:
-		return finding(Info, "The PDF was changed by appending to it.", found.list()...)
+		return finding(analysis.Info, "The PDF was changed by appending to it.", found.list()...)
 	case p.err != nil:
 		return inconclusive("The PDF's cross-reference tables cannot be read.", found.list()...)
 	}
-	return verdict{Clear, None, "The PDF was written in one piece.", found.list()}
+	return verdict{analysis.Clear, analysis.None, "The PDF was written in one piece.", found.list()}
 }
 
 func pdfEncryption(p *pdfFile) verdict {
 	switch {
 	case p.locked:
-		return finding(Medium, "The PDF is encrypted and needs a password to be opened.")
+		return finding(analysis.Medium, "The PDF is encrypted and needs a password to be opened.")
 	case p.err != nil && p.encryptWord:
 		return inconclusive("The PDF cannot be read; it seems to be encrypted.")
 	case p.err != nil:
 		return inconclusive(pdfBroken)
 	case p.context.Encrypt != nil || p.context.E != nil:
-		t := newTally(Objects)
+		t := newTally(analysis.Objects)
 		at := int64(-1)
 		if p.context.Encrypt != nil {
 			at = int64(p.context.Encrypt.ObjectNumber)
 		}
 		t.add("Encrypt", at)
-		return finding(Low, "The PDF is encrypted; anyone can open it.", t.list()...)
+		return finding(analysis.Low, "The PDF is encrypted; anyone can open it.", t.list()...)
 	}
 	return nothing("The PDF is not encrypted.")
 }

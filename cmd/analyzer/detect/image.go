@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"integrityledger/domain/analysis"
 )
 
 // Limits of what is read of an image's metadata.
@@ -66,9 +68,9 @@ const unknownProgram = "another program"
 
 func imageSoftware(i *imageFile) verdict {
 	if i.software.has(unknownProgram) && len(i.software.found) == 1 {
-		return finding(Info, "The image's metadata names a program that is not a well-known editor.", i.software.list()...)
+		return finding(analysis.Info, "The image's metadata names a program that is not a well-known editor.", i.software.list()...)
 	}
-	return i.software.verdict("The image's metadata names no program.", Low, "The image's metadata names a program that edits images.")
+	return i.software.verdict("The image's metadata names no program.", analysis.Low, "The image's metadata names a program that edits images.")
 }
 
 func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
@@ -84,9 +86,9 @@ func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
 		}
 		v := look(i)
 		switch {
-		case v.outcome == Clear && i.err != nil:
+		case v.outcome == analysis.Clear && i.err != nil:
 			return inconclusive("The image cannot be read whole.", i.unread.list()...)
-		case v.outcome == Clear && i.unread.count() > 0:
+		case v.outcome == analysis.Clear && i.unread.count() > 0:
 			return inconclusive("Parts of the image that may hold metadata are not read.", i.unread.list()...)
 		}
 		return v
@@ -98,7 +100,7 @@ func (s *subject) readImage() *imageFile {
 	if !strings.HasPrefix(s.detected.String(), "image/") {
 		return nil
 	}
-	i := &imageFile{metadata: newTally(Bytes), gps: newTally(Bytes), software: newTally(Bytes), unread: newTally(Bytes)}
+	i := &imageFile{metadata: newTally(analysis.Bytes), gps: newTally(analysis.Bytes), software: newTally(analysis.Bytes), unread: newTally(analysis.Bytes)}
 	for _, f := range imageReaders {
 		if s.is(f.mediaType) {
 			i.supported = true

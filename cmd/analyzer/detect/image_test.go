@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"integrityledger/domain/analysis"
 )
 
 // packet is an XMP packet with properties, as attributes.
@@ -253,17 +255,17 @@ func TestHostileImages(t *testing.T) {
 	repeated := func(begin, part string) []byte { return []byte(begin + strings.Repeat(part, 2*maxSteps)) }
 	for name, c := range map[string]struct {
 		content []byte
-		want    Outcome
+		want    analysis.Outcome
 	}{
-		"millions of scans":                  {repeated("\xff\xd8\xff\xe0\x00\x02", "\xff\xda\x00\x02"), Inconclusive},
-		"millions of fill bytes":             {repeated("\xff\xd8\xff", "\xff"), Inconclusive},
-		"millions of chunks":                 {repeated(string(picture(t, "png")[:33]), "\x00\x00\x00\x00IDAT    "), Inconclusive},
-		"millions of blocks":                 {repeated(string(picture(t, "gif")[:13]), "\x21\xf9\x00"), Inconclusive},
-		"a text that unpacks to much":        {pngWith(t, false, "zTXt", "Comment\x00\x00"+bomb), Inconclusive},
-		"XMP of deep elements":               {pngWith(t, false, "zTXt", "XML:com.adobe.xmp\x00\x00"+deflated(t, deep)), Inconclusive},
-		"XMP that unpacks to much":           {pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x01\x00\x00\x00"+bomb), Inconclusive},
-		"a directory of billions of entries": {many, Inconclusive},
-		"items of billions of extents":       {heic, Inconclusive},
+		"millions of scans":                  {repeated("\xff\xd8\xff\xe0\x00\x02", "\xff\xda\x00\x02"), analysis.Inconclusive},
+		"millions of fill bytes":             {repeated("\xff\xd8\xff", "\xff"), analysis.Inconclusive},
+		"millions of chunks":                 {repeated(string(picture(t, "png")[:33]), "\x00\x00\x00\x00IDAT    "), analysis.Inconclusive},
+		"millions of blocks":                 {repeated(string(picture(t, "gif")[:13]), "\x21\xf9\x00"), analysis.Inconclusive},
+		"a text that unpacks to much":        {pngWith(t, false, "zTXt", "Comment\x00\x00"+bomb), analysis.Inconclusive},
+		"XMP of deep elements":               {pngWith(t, false, "zTXt", "XML:com.adobe.xmp\x00\x00"+deflated(t, deep)), analysis.Inconclusive},
+		"XMP that unpacks to much":           {pngWith(t, false, "iTXt", "XML:com.adobe.xmp\x00\x01\x00\x00\x00"+bomb), analysis.Inconclusive},
+		"a directory of billions of entries": {many, analysis.Inconclusive},
+		"items of billions of extents":       {heic, analysis.Inconclusive},
 	} {
 		s := newSubject(Input{Content: bytes.NewReader(c.content), Size: int64(len(c.content))})
 		i := s.image()

@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"archive/zip"
@@ -9,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"integrityledger/domain/analysis"
 
 	"github.com/richardlehane/mscfb"
 )
@@ -64,7 +66,7 @@ func office(ooxml, binary func(*subject) verdict) func(*subject) verdict {
 			return notApplicable(noOffice)
 		}
 		v := ooxml(s)
-		if v.outcome == Clear && z.hidden() {
+		if v.outcome == analysis.Clear && z.hidden() {
 			return inconclusive(hiddenBytes)
 		}
 		return v
@@ -72,7 +74,7 @@ func office(ooxml, binary func(*subject) verdict) func(*subject) verdict {
 }
 
 func (s *subject) ooxmlMacros() verdict {
-	found := newTally(Entries)
+	found := newTally(analysis.Entries)
 	for _, t := range s.zip().types {
 		switch t.contentType {
 		case "application/vnd.ms-office.vbaproject":
@@ -91,20 +93,20 @@ func (s *subject) ooxmlMacros() verdict {
 			found.add("Excel 4.0 macro sheet relationship", r.entry)
 		}
 	}
-	return found.verdict("The file declares no part that holds macros.", High, "The file holds macros.")
+	return found.verdict("The file declares no part that holds macros.", analysis.High, "The file holds macros.")
 }
 
 // externalKinds are the relationships whose outside target matters, by how much: what an application loads when it
 // opens the file more than what a reader must click. All others are "other".
-var externalKinds = map[string]Severity{
-	"hyperlink": Info, "image": Low, "audio": Low, "video": Low, "media": Low,
-	"externalLinkPath": Medium, "externalLink": Medium, "xlExternalLinkPath": Medium, "mailMergeSource": Medium, "recipientData": Medium, "linkedMedia": Low,
-	"attachedTemplate": High, "oleObject": High, "frame": High, "subDocument": High, "aFChunk": High, "package": High, "control": High,
+var externalKinds = map[string]analysis.Severity{
+	"hyperlink": analysis.Info, "image": analysis.Low, "audio": analysis.Low, "video": analysis.Low, "media": analysis.Low,
+	"externalLinkPath": analysis.Medium, "externalLink": analysis.Medium, "xlExternalLinkPath": analysis.Medium, "mailMergeSource": analysis.Medium, "recipientData": analysis.Medium, "linkedMedia": analysis.Low,
+	"attachedTemplate": analysis.High, "oleObject": analysis.High, "frame": analysis.High, "subDocument": analysis.High, "aFChunk": analysis.High, "package": analysis.High, "control": analysis.High,
 }
 
 func (s *subject) ooxmlExternal() verdict {
-	found := newTally(Entries)
-	worst := Info
+	found := newTally(analysis.Entries)
+	worst := analysis.Info
 	for _, r := range s.zip().relationships {
 		if !r.external {
 			continue
@@ -112,36 +114,36 @@ func (s *subject) ooxmlExternal() verdict {
 		severity, known := externalKinds[r.kind]
 		name := "external " + r.kind
 		if !known {
-			severity, name = Medium, "external relationship of another kind"
+			severity, name = analysis.Medium, "external relationship of another kind"
 		}
 		found.add(name, r.entry)
 		worst = higher(worst, severity)
 	}
 	some := "Parts of the file lie outside of it."
-	if worst == Info {
+	if worst == analysis.Info {
 		some = "The file holds links."
 	}
 	return found.verdict("The file refers to nothing outside of it.", worst, some)
 }
 
 func (s *subject) ooxmlObjects() verdict {
-	found := newTally(Entries)
-	worst := Low
+	found := newTally(analysis.Entries)
+	worst := analysis.Low
 	for _, t := range s.zip().types {
 		switch t.contentType {
 		case "application/vnd.ms-office.activex+xml", "application/vnd.ms-office.activex":
 			found.add("ActiveX control", t.entry)
-			worst = Medium
+			worst = analysis.Medium
 		case "application/vnd.openxmlformats-officedocument.oleobject":
 			found.add("OLE object", t.entry)
-			worst = Medium
+			worst = analysis.Medium
 		}
 	}
 	for _, r := range s.zip().relationships {
 		if !r.external && slices.Contains([]string{"oleObject", "control", "activeXControlBinary", "package", "aFChunk"}, r.kind) {
 			found.add(r.kind+" relationship", r.entry)
 			if r.kind != "package" {
-				worst = Medium
+				worst = analysis.Medium
 			}
 		}
 	}
@@ -172,7 +174,7 @@ func (s *subject) binaryNames() (map[string]int64, error) {
 	return names, err
 }
 
-func (s *subject) binary(found func(names map[string]int64, t *tally), none string, severity Severity, some string) verdict {
+func (s *subject) binary(found func(names map[string]int64, t *tally), none string, severity analysis.Severity, some string) verdict {
 	names, err := s.binaryNames()
 	switch {
 	case err != nil:
@@ -180,7 +182,7 @@ func (s *subject) binary(found func(names map[string]int64, t *tally), none stri
 	case names["EncryptedPackage"] > 0:
 		return inconclusive("The file is encrypted.")
 	}
-	t := newTally(Entries)
+	t := newTally(analysis.Entries)
 	found(names, t)
 	return t.verdict(none, severity, some)
 }
@@ -197,7 +199,7 @@ func (t *tally) addNames(names map[string]int64, wanted ...string) {
 func (s *subject) binaryMacros() verdict {
 	return s.binary(func(names map[string]int64, t *tally) {
 		t.addNames(names, "_VBA_PROJECT", "_VBA_PROJECT_CUR")
-	}, "The file holds no VBA project.", High, "The file holds macros.")
+	}, "The file holds no VBA project.", analysis.High, "The file holds macros.")
 }
 
 func (s *subject) binaryObjects() verdict {
@@ -208,12 +210,12 @@ func (s *subject) binaryObjects() verdict {
 				t.addAll("embedding storage", n, -1)
 			}
 		}
-	}, "The file holds no embedded objects.", Medium, "The file holds embedded objects.")
+	}, "The file holds no embedded objects.", analysis.Medium, "The file holds embedded objects.")
 }
 
 // higher is the higher of two severities.
-func higher(a, b Severity) Severity {
-	all := Severities()
+func higher(a, b analysis.Severity) analysis.Severity {
+	all := analysis.Severities()
 	return all[max(slices.Index(all, a), slices.Index(all, b))]
 }
 

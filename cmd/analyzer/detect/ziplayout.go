@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"archive/zip"

@@ -1,9 +1,11 @@
-package analysis
+package detect
 
 import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"integrityledger/domain/analysis"
 )
 
 // isoFile is the beginning of a file of the ISO base media format.
@@ -61,14 +63,14 @@ func TestOtherNames(t *testing.T) {
 	} {
 		for fits, list := range map[bool]string{true: c.is, false: c.isNot} {
 			for declared := range strings.FieldsSeq(list) {
-				if r := find(t, analyze(c.content, declared), "content-type"); (r.Outcome == Clear) != fits {
+				if r := find(t, analyze(c.content, declared), "content-type"); (r.Outcome == analysis.Clear) != fits {
 					t.Errorf("%s declared %s is %s: %s %v", name, declared, r.Outcome, r.Summary, r.Evidence)
 				}
 			}
 		}
 	}
 	der := append([]byte{0x30, 0x80, 0x06, 0x09}, bytes.Repeat([]byte{0x9c}, 64)...)
-	if r := find(t, analyze(der, "application/pkcs7-mime"), "content-type"); r.Outcome == Finding {
+	if r := find(t, analyze(der, "application/pkcs7-mime"), "content-type"); r.Outcome == analysis.Finding {
 		t.Errorf("a CMS message: %+v", r)
 	}
 }

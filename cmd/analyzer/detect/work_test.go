@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"archive/tar"
@@ -10,6 +10,8 @@ import (
 	"io"
 	"runtime"
 	"testing"
+
+	"integrityledger/domain/analysis"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -100,7 +102,7 @@ func TestWorkOfBombs(t *testing.T) {
 			if most := max(ratioFrom, size*highRatio); a.unpacked > most || a.unpacked < ratioFrom {
 				t.Errorf("%d bytes are unpacked of %d, and at most %d may be", a.unpacked, size, most)
 			}
-			if v := archiveExpansion(a); v.outcome != Finding || v.severity != High {
+			if v := archiveExpansion(a); v.outcome != analysis.Finding || v.severity != analysis.High {
 				t.Errorf("%+v", v)
 			}
 		})

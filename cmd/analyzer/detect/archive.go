@@ -1,4 +1,4 @@
-package analysis
+package detect
 
 import (
 	"archive/tar"
@@ -11,6 +11,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"integrityledger/domain/analysis"
 
 	"github.com/gabriel-vasile/mimetype"
 	"github.com/klauspost/compress/zstd"
@@ -67,12 +69,12 @@ func archive(look func(*archiveFile) verdict) func(*subject) verdict {
 		}
 		v := look(a)
 		switch {
-		case v.outcome == Clear && a.err != nil:
+		case v.outcome == analysis.Clear && a.err != nil:
 			return inconclusive("The archive cannot be read whole.")
-		case v.outcome == Clear && a.hidden.count() > 0:
+		case v.outcome == analysis.Clear && a.hidden.count() > 0:
 			return inconclusive(hiddenBytes, a.hidden.list()...)
-		case v.outcome == Clear && a.encrypted > 0:
-			return inconclusive("Entries of the archive are encrypted.", counted(Entries, "encrypted entry", a.encrypted)...)
+		case v.outcome == analysis.Clear && a.encrypted > 0:
+			return inconclusive("Entries of the archive are encrypted.", counted(analysis.Entries, "encrypted entry", a.encrypted)...)
 		}
 		return v
 	}
@@ -82,23 +84,23 @@ const hiddenBytes = "The file holds bytes that belong to none of the entries it 
 
 func archiveNesting(a *archiveFile) verdict {
 	if a.depth > deepFrom {
-		return finding(High, "The archive holds archives in archives, several levels deep.", a.nested.list()...)
+		return finding(analysis.High, "The archive holds archives in archives, several levels deep.", a.nested.list()...)
 	}
-	return a.nested.verdict("The archive holds no other archive.", Low, "The archive holds other archives.")
+	return a.nested.verdict("The archive holds no other archive.", analysis.Low, "The archive holds other archives.")
 }
 
 func archiveNames(a *archiveFile) verdict {
 	switch {
 	case a.names.has(nameParent, nameAbsolute, nameDrive, nameLink):
-		return finding(High, "The archive has names that lead out of its directory.", a.names.list()...)
+		return finding(analysis.High, "The archive has names that lead out of its directory.", a.names.list()...)
 	case a.names.has(nameDiffers):
-		return finding(Medium, "The archive gives an entry two names.", a.names.list()...)
+		return finding(analysis.Medium, "The archive gives an entry two names.", a.names.list()...)
 	}
-	return a.names.verdict("The archive's names stay within its directory.", Low, "The archive has unusual names.")
+	return a.names.verdict("The archive's names stay within its directory.", analysis.Low, "The archive has unusual names.")
 }
 
 func archiveExpansion(a *archiveFile) verdict {
-	facts := newTally(Bytes)
+	facts := newTally(analysis.Bytes)
 	facts.addAll("packed byte", a.packed, -1)
 	facts.addAll("unpacked byte", a.unpacked, -1)
 	if a.claimed > a.unpacked {
@@ -107,13 +109,13 @@ func archiveExpansion(a *archiveFile) verdict {
 	unpacked := max(a.unpacked, a.claimed)
 	switch {
 	case a.overlapping:
-		return finding(High, "Entries of the archive overlap: it unpacks to more than it should.", facts.list()...)
+		return finding(analysis.High, "Entries of the archive overlap: it unpacks to more than it should.", facts.list()...)
 	case unpacked >= ratioFrom && unpacked/max(a.packed, 1) >= highRatio:
-		return finding(High, fmt.Sprintf("The archive unpacks to more than %d times its size.", highRatio), facts.list()...)
+		return finding(analysis.High, fmt.Sprintf("The archive unpacks to more than %d times its size.", highRatio), facts.list()...)
 	case a.err != nil:
 		return inconclusive("The archive cannot be read whole.", facts.list()...)
 	}
-	return verdict{Clear, None, "The archive unpacks to an ordinary size.", facts.list()}
+	return verdict{analysis.Clear, analysis.None, "The archive unpacks to an ordinary size.", facts.list()}
 }
 
 // The names that an entry should not have.
@@ -177,7 +179,7 @@ func (s *subject) readArchive() *archiveFile {
 	if format == "" && !s.is(closedArchives...) {
 		return nil
 	}
-	a := &archiveFile{format: format, packed: s.Size, nested: newTally(Entries), names: newTally(Entries), hidden: newTally(Bytes), root: -1}
+	a := &archiveFile{format: format, packed: s.Size, nested: newTally(analysis.Entries), names: newTally(analysis.Entries), hidden: newTally(analysis.Bytes), root: -1}
 	if format != "" {
 		a.err = guarded(func() error { return a.open(format, s.Content, s.Size, 1) })
 	}

@@ -1,0 +1,147 @@
+// Package analysis is the vocabulary of what detectors say about the bytes of a file: outcomes, evidence, and the list of
+// detectors. The detectors themselves are in cmd/analyzer/detect.
+package analysis
+
+import (
+	_ "embed"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Outcome is what a detector came to (contract section 7).
+type Outcome string
+
+// The outcomes. Clear says that the detector saw everything it looks at and found
+// nothing; NotApplicable that the file is of another kind.
+const (
+	Clear         Outcome = "clear"
+	Finding       Outcome = "finding"
+	Inconclusive  Outcome = "inconclusive"
+	NotApplicable Outcome = "not_applicable"
+)
+
+// Outcomes lists all outcomes.
+func Outcomes() []Outcome { return []Outcome{Clear, Finding, Inconclusive, NotApplicable} }
+
+// Severity says how much attention a finding deserves; None where there is no finding.
+type Severity string
+
+// The severities. Info is a fact without a risk of its own, such as a signature.
+const (
+	None   Severity = "none"
+	Info   Severity = "info"
+	Low    Severity = "low"
+	Medium Severity = "medium"
+	High   Severity = "high"
+)
+
+// Severities lists all severities, lowest first.
+func Severities() []Severity { return []Severity{None, Info, Low, Medium, High} }
+
+// Unit is what positions count.
+type Unit string
+
+// The units of positions.
+const (
+	Bytes   Unit = "byte"   // offset from the file's first byte, which is 0
+	Objects Unit = "object" // number of an indirect object of a PDF
+	Entries Unit = "entry"  // index in the archive's directory, from 0; of an archive in an archive: of the outermost one
+)
+
+// MaxPositions is how many positions an Evidence holds; Count is exact all the same.
+const MaxPositions = 16
+
+// Evidence is where a structure was found, and how often.
+type Evidence struct {
+	Structure string  `json:"structure"` // a name of the format or of this package, never one of the file's own words
+	Count     int64   `json:"count"`
+	Unit      Unit    `json:"unit"`
+	Positions []int64 `json:"positions"` // ascending, the first MaxPositions; empty where the structure has no place of its own
+}
+
+// Result is what one detector says of the file. Its JSON form is that of contract
+// section 7; all members are always present.
+type Result struct {
+	ID          string     `json:"id"`
+	Version     int        `json:"version"` // raised when the same bytes may give another result
+	Outcome     Outcome    `json:"outcome"`
+	Severity    Severity   `json:"severity"`
+	Summary     string     `json:"summary"` // one sentence
+	Evidence    []Evidence `json:"evidence"`
+	Limitations []string   `json:"limitations"` // what the detector does not see
+}
+
+// Report is a whole
+type Report struct {
+	Results []Result `json:"results"` // one a detector, in the order of Detectors
+	// Elapsed is the time that each of Results took, in their order. What detectors share, such as parsing
+	// the file, is counted with the first of them. All zero where the analysis came to nothing.
+	Elapsed []time.Duration `json:"elapsed"`
+	// Failure is empty where the analysis ran to its end.
+	Failure Reason `json:"-"`
+}
+
+// Detector names a detector.
+type Detector struct {
+	ID          string
+	Version     int
+	Looks       string   // what it looks for, a phrase
+	Limitations []string // as in its results
+}
+
+// Limitations holds of every analysis, whatever its results.
+func Limitations() []string {
+	return []string{
+		"The analysis looks at structures of the file. It does not say who or what made the content, or whether it is true, safe or lawful.",
+		"It is no malware scan: nothing is executed, and no signature of known malware is looked for.",
+		"Encrypted content is not looked into.",
+	}
+}
+
+// Reason says why a whole analysis came to nothing.
+type Reason string
+
+// The reasons of an analysis that did not end.
+const (
+	ReasonTime      Reason = "The analysis did not end within its time limit."
+	ReasonCPU       Reason = "The analysis used more processor time than its limit."
+	ReasonMemory    Reason = "The analysis needed more memory than its limit."
+	ReasonCrash     Reason = "The analysis ended abnormally."
+	ReasonAnswer    Reason = "The analysis gave no readable answer."
+	ReasonIsolation Reason = "The analysis could not be isolated on this machine, so it was not run."
+)
+
+// Undecided is the report of an analysis that came to nothing: every detector is inconclusive.
+func Undecided(reason Reason) Report {
+	r := Report{Failure: reason}
+	for _, d := range Detectors() {
+		r.Results, r.Elapsed = append(r.Results, d.Result(Inconclusive, None, string(reason))), append(r.Elapsed, 0)
+	}
+	return r
+}
+
+// Result returns a result of the detector.
+func (d Detector) Result(o Outcome, s Severity, summary string, evidence ...Evidence) Result {
+	if evidence == nil {
+		evidence = []Evidence{}
+	}
+	return Result{ID: d.ID, Version: d.Version, Outcome: o, Severity: s, Summary: summary, Evidence: evidence, Limitations: append([]string{}, d.Limitations...)}
+}
+
+// Detectors lists all detectors in the order of the results.
+func Detectors() []Detector {
+	return slices.Clone(catalogue())
+}
+
+//go:embed detectors.json
+var detectors []byte
+
+// catalogue decodes detectors.json.
+var catalogue = sync.OnceValue(func() (list []Detector) {
+	if err := json.Unmarshal(detectors, &list); err != nil {
+		panic("detectors.json is part of the program: " + err.Error())
+	}
+	return list
+})
