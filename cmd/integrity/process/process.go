@@ -46,8 +46,8 @@ func CollectLess() {
 // leastMemory is the memory that the Go runtime may use before it collects earlier than GOGC says.
 const leastMemory = 160 << 20
 
-// limitGarbage sets the memory limit to leastMemory, or to twice the memory in use if that is more, and repeats that after
-// every collection. With a fixed limit the collector would run without end once that much is in use.
+// limitGarbage sets the memory limit to leastMemory, or to twice the memory in use if that is more, and repeats that
+// after every collection. With a fixed limit the collector would run without end once that much is in use.
 func limitGarbage() {
 	used := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(used)

@@ -138,7 +138,8 @@ func (b *runningBench) wait(t *testing.T) int {
 	return b.cmd.ProcessState.ExitCode()
 }
 
-// TestBench runs everything that --quick measures, in the shortest rounds there are. No figure is looked at but for being there.
+// TestBench runs everything that --quick measures, in the shortest rounds there are. No figure is looked at but for
+// being there.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -321,7 +321,8 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
 		return nil, err
 	}
-	// They are emptied for every round, which events refuses, and what autovacuum would do meanwhile hits a round or not.
+	// They are emptied for every round, which events refuses, and what autovacuum would do meanwhile hits a round or
+	// not.
 	if err := l.exec(ctx, "ALTER TABLE events DISABLE TRIGGER USER; ALTER TABLE "+strings.Join(insertedTables, " SET (autovacuum_enabled = off); ALTER TABLE ")+
 		" SET (autovacuum_enabled = off)"); err != nil {
 		return nil, err

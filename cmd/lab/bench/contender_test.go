@@ -26,8 +26,8 @@ func TestCeilingTables(t *testing.T) {
 	}
 	want := slices.Sorted(slices.Values(slices.Concat(insertedTables, updatedTables)))
 	var written []string
-	// Statistics arrive when the connections that made them have ended. Setting up has written far fewer rows of any table than
-	// there were registrations; of the tables that a group changes, few groups may have written few rows.
+	// Statistics arrive when the connections that made them have ended. Setting up has written far fewer rows of any
+	// table than there were registrations; of the tables that a group changes, few groups may have written few rows.
 	arrived := func() (bool, error) {
 		rows, err := l.owner.Query(ctx, `SELECT relname::text FROM pg_stat_user_tables WHERE schemaname = 'public' AND n_tup_ins + n_tup_upd > $1 ORDER BY 1`, 10*(1+sixteen))
 		if err != nil {

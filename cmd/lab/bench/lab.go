@@ -222,8 +222,8 @@ func (l *lab) appendDeclaration(dst []byte) []byte {
 		d.CompanyReference, d.Source, d.DocumentReference, d.Version, d.SHA256, d.SizeBytes, d.MimeType, d.GeneratedAt)
 }
 
-// register is all that n registrations in one go cost but HTTP: prepared, signed, decided, committed. Where the machine is
-// so busy that a group was given up, the same ones are sent again, as everybody must: what had been committed is not
+// register is all that n registrations in one go cost but HTTP: prepared, signed, decided, committed. Where the machine
+// is so busy that a group was given up, the same ones are sent again, as everybody must: what had been committed is not
 // committed twice.
 func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organization, n int) error {
 	commands := make([]domain.Command, n)

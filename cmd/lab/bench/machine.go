@@ -52,7 +52,8 @@ func spentBy(pid int) (own, waited time.Duration, parent int, err error) {
 }
 
 // treeCPU is what a process and its children have spent, those that have ended included. PostgreSQL's backends are all
-// children of the postmaster. One that ends meanwhile moves from its own entry to its parent's: that is read again then.
+// children of the postmaster. One that ends meanwhile moves from its own entry to its parent's: that is read again
+// then.
 func treeCPU(root int) (total time.Duration, err error) {
 	own, waited, _, err := spentBy(root)
 	for err == nil {

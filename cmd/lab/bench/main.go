@@ -32,13 +32,15 @@ func main() {
 	os.Exit(code)
 }
 
-const help = `Starts a PostgreSQL with durable settings in a temporary directory and the service on it. Measures registrations,
-comparisons, evidence and feed in turns with an empty HTTP server, pgbench and a transaction for each registration. Verifies
-what was written, and prints figures, ratios and their targets. Targets judge processor time. Compare ratios of one run only:
-absolute figures depend on the machine and on what else runs there. INTEGRITY_LOG_LEVEL is passed on to the service.
+const help = `Starts a PostgreSQL with durable settings in a temporary directory and the service on it. Measures
+registrations, comparisons, evidence and feed in turns with an empty HTTP server, pgbench and a
+transaction for each registration. Verifies what was written, and prints figures, ratios and their
+targets. Targets judge processor time. Compare ratios of one run only: absolute figures depend on the
+machine and on what else runs there. INTEGRITY_LOG_LEVEL is passed on to the service.
 
-INTEGRITY_DATABASE_URL names an empty database to use instead, such as that of a Citus coordinator, over whose nodes the ledger
-is then distributed. The benchmark refuses a database that is not empty. It leaves its rows there: drop the database afterwards.
+INTEGRITY_DATABASE_URL names an empty database to use instead, such as that of a Citus coordinator, over whose nodes
+the ledger is then distributed. The benchmark refuses a database that is not empty. It leaves its rows there: drop the
+database afterwards.
 
 Exit codes: 0 measured and verified, even if a target was missed; 2 the run failed, or what was written is wrong.`
 
@@ -70,8 +72,10 @@ func command(a *cli.App) *cobra.Command {
 		case c.Flags().Changed("growth") && (config.Growth < 100_000 || !alone):
 			return errors.New("--growth must be at least 100000 records (--growth=N), without --quick and --duration")
 		case c.Flags().Changed("rebuild") && (config.Rebuild < 1000 || !alone || config.Growth != 0):
-			return errors.New("--rebuild must be at least 1000 records (--rebuild=N), without --quick, --growth and --duration")
-		case (config.Flood || config.Outbox) && (config.Flood && config.Outbox || !alone || config.Growth != 0 || config.Rebuild != 0):
+			return errors.New("--rebuild must be at least 1000 records (--rebuild=N), without --quick, --growth and " +
+				"--duration")
+		case config.Flood && config.Outbox,
+			(config.Flood || config.Outbox) && (!alone || config.Growth != 0 || config.Rebuild != 0):
 			return errors.New("--flood and --outbox must be used alone")
 		case config.Soak == 0 && c.Flags().Changed("c"):
 			return errors.New("--c must be used with --duration")
@@ -95,21 +99,28 @@ func command(a *cli.App) *cobra.Command {
 	}
 	settings.AddFlags(c, "DATABASE_URL", "SHARDS")
 	f := c.Flags()
-	f.StringVar(&config.Integrity, "program", "", "the program to measure (default: integrity, in the directory of this program)")
+	f.StringVar(&config.Integrity, "program", "",
+		"the program to measure (default: integrity, in the directory of this program)")
 	f.BoolVar(&config.Quick, "quick", false, "one short round and no checkpoint cycle: about two minutes")
 	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
 	f.IntVar(&config.Rounds, "rounds", 3, "rounds, in each of which every contender has its turn")
-	f.Int64Var(&config.Growth, "growth", 0, "also compare the cost of a registration at 50,000 records with that at this number of records "+
-		"(without a number 5,000,000: about 25 GB of disk and half an hour)")
+	f.Int64Var(&config.Growth, "growth", 0,
+		"also compare the cost of a registration at 50,000 records with that at this number of records "+
+			"(without a number 5,000,000: about 25 GB of disk and half an hour)")
 	f.Lookup("growth").NoOptDefVal = "5000000"
-	f.DurationVar(&config.Soak, "duration", 0, "only registrations over HTTP, for this long (such as 5m): the last minute beside the first")
+	f.DurationVar(&config.Soak, "duration", 0,
+		"only registrations over HTTP, for this long (such as 5m): the last minute beside the first")
 	f.IntVar(&config.Concurrency, "c", 256, "concurrent callers, with --duration")
-	f.Int64Var(&config.Rebuild, "rebuild", 0, "only a rebuild of the projections of this number of records (without a number 1,000,000), "+
-		"beside 200 registrations a second")
+	f.Int64Var(&config.Rebuild, "rebuild", 0,
+		"only a rebuild of the projections of this number of records (without a number 1,000,000), "+
+			"beside 200 registrations a second")
 	f.Lookup("rebuild").NoOptDefVal = "1000000"
-	f.BoolVar(&config.Flood, "flood", false, "only a tenant that registers 5 a second, alone and beside another that floods its shard")
-	f.BoolVar(&config.Outbox, "outbox", false, "only an origin system's outbox of 20,000 declarations in SQLite, sent in batches, and their evidence")
-	f.StringVar(&config.Profile, "profile", "", "directory for CPU profiles of the first round of every contender, for go tool pprof")
+	f.BoolVar(&config.Flood, "flood", false,
+		"only a tenant that registers 5 a second, alone and beside another that floods its shard")
+	f.BoolVar(&config.Outbox, "outbox", false,
+		"only an origin system's outbox of 20,000 declarations in SQLite, sent in batches, and their evidence")
+	f.StringVar(&config.Profile, "profile", "",
+		"directory for CPU profiles of the first round of every contender, for go tool pprof")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(emptyServer())
 	return c
@@ -135,7 +146,8 @@ func start(ctx context.Context, config Config) (result Result, err error) {
 	if config.URL != "" {
 		return Run(ctx, config)
 	}
-	config.Server, err = postgres.Start(ctx, postgres.Config{DataDir: filepath.Join(config.Dir, "data"), Purpose: "benchmark"})
+	data := filepath.Join(config.Dir, "data")
+	config.Server, err = postgres.Start(ctx, postgres.Config{DataDir: data, Purpose: "benchmark"})
 	if err != nil {
 		return result, err
 	}
@@ -147,8 +159,8 @@ func start(ctx context.Context, config Config) (result Result, err error) {
 	return Run(ctx, config)
 }
 
-// emptyServer is the hidden subcommand that measures HTTP itself: a server with the router and the limits of the service's,
-// which reads the body of a request and answers {}.
+// emptyServer is the hidden subcommand that measures HTTP itself: a server with the router and the limits of the
+// service's, which reads the body of a request and answers {}.
 func emptyServer() *cobra.Command {
 	var listen string
 	c := &cobra.Command{

@@ -21,8 +21,8 @@ const (
 	outboxDocuments    = 5000 // of several versions each, whose order is kept
 )
 
-// outbox is how fast a worker registers what an origin system has stored in SQLite, each answer stored durably, and then
-// fetches and stores the evidence.
+// outbox is how fast a worker registers what an origin system has stored in SQLite, each answer stored durably, and
+// then fetches and stores the evidence.
 func (r *run) outbox(ctx context.Context, _ *Result) (err error) {
 	o := r.lab.one[0]
 	db, err := clientcmd.OpenSQLite(ctx, r.file("outbox.db"), "")

@@ -208,8 +208,8 @@ func peopleMeasured(r *run) (alone, beside *Figure, m measurement) {
 }
 
 // besidePeople is how many registrations fit into the same processor time beside people, once what their pages cost is
-// taken off, as alone. What a page costs is measured by itself at full load, where it is least: what it costs more among
-// others is the registrations' loss. The wall ratio has nothing taken off.
+// taken off, as alone. What a page costs is measured by itself at full load, where it is least: what it costs more
+// among others is the registrations' loss. The wall ratio has nothing taken off.
 func besidePeople(r *run) (m measurement) {
 	alone, beside, m := peopleMeasured(r)
 	if m.missing != "" {

@@ -289,7 +289,8 @@ func (r Result) Table() string {
 	return b.String()
 }
 
-// columns writes rows under a heading, the first column as wide as first and to the left. A number that is not known, 0, is a dash.
+// columns writes rows under a heading, the first column as wide as first and to the left. A number that is not known,
+// 0, is a dash.
 func columns(b *strings.Builder, first int, heading string, rows func(row func(...any))) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	name, others, _ := strings.Cut(heading, "\t")

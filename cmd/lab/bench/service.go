@@ -48,7 +48,8 @@ func (r *run) start(ctx context.Context, name, program string, environ []string,
 	c.end, c.cmd = end, exec.CommandContext(life, program, append(args, "--listen", address)...) //nolint:gosec // this program or the measured one
 	c.cmd.Dir, c.cmd.Env, c.cmd.Stderr = r.Dir, append(foreignEnviron(), environ...), logFile
 	c.cmd.Cancel, c.cmd.WaitDelay = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }, 45*time.Second
-	// A group of its own: a ^C at the terminal is for us. The kernel ends it with the thread that forked, which is Run's.
+	// A group of its own: a ^C at the terminal is for us. The kernel ends it with the thread that forked, which is
+	// Run's.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -101,7 +101,8 @@ func (r *run) export(ctx context.Context) error {
 	return err
 }
 
-// rebuildUnderLoad registers for everybody, before and while the program's own command rebuilds. Rows that differ are an error.
+// rebuildUnderLoad registers for everybody, before and while the program's own command rebuilds. Rows that differ are
+// an error.
 func (r *run) rebuildUnderLoad(ctx context.Context, result *Result) (err error) {
 	b := &Rebuild{Records: r.lab.records()}
 	c := r.registering(r.service, "registrations at an even pace", 64, r.lab.everybody())

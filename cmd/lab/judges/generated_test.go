@@ -49,7 +49,9 @@ func TestGeneratedClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source, err := codegen.Generate(document, codegen.Configuration{PackageName: name, Generate: codegen.GenerateOptions{Client: true, Models: true}})
+		source, err := codegen.Generate(document, codegen.Configuration{
+			PackageName: name, Generate: codegen.GenerateOptions{Client: true, Models: true},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +68,8 @@ func TestGeneratedClient(t *testing.T) {
 	}
 	overlayFile, file := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "read.json")
 	write(overlayFile, overlay)
-	run := exec.Command("go", "test", "-vet=off", "-count=1", "-buildvcs=false", "-tags", "contractclient", "-overlay", overlayFile, "./testdata/contractclient")
+	run := exec.Command("go", "test", "-vet=off", "-count=1", "-buildvcs=false", "-tags", "contractclient",
+		"-overlay", overlayFile, "./testdata/contractclient")
 	run.Env = append(os.Environ(), "ADDRESS="+s.base, "KEY="+s.Keys.Worker, "COMPANY="+s.CompanyReference, "READ="+file)
 	if out, err := run.CombinedOutput(); err != nil {
 		t.Fatalf("the generated client: %v\n%s", err, out)
@@ -83,7 +86,8 @@ func TestGeneratedClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	record, err := s.worker.Record(t.Context(), read.Record.PublicID)
-	if err != nil || record.DocumentReference != "d-1" || record.Status != "current" || read.Record.PublicID != record.PublicID || read.Record.DocumentReference != record.DocumentReference {
+	if err != nil || record.DocumentReference != "d-1" || record.Status != "current" ||
+		read.Record.PublicID != record.PublicID || read.Record.DocumentReference != record.DocumentReference {
 		t.Errorf("the client read %+v, the service has %+v: %v", read.Record, record, err)
 	}
 	if read.Me.Organization.ID != s.OrganizationID {

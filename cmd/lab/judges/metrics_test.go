@@ -33,8 +33,8 @@ func TestMetrics(t *testing.T) {
 	broker := integritytest.NewBroker(t) // away at first
 	address := integritytest.FreeAddress(t)
 	// On a PostgreSQL of its own, of which it measures the disk.
-	s := serve(t, "INTEGRITY_DATABASE_URL=", "INTEGRITY_METRICS_LISTEN="+address, "INTEGRITY_NATS_URL="+broker.URL(), "INTEGRITY_WEBHOOK_ALLOW_INSECURE=true",
-		"INTEGRITY_TIMESTAMP_AUTHORITIES=unpinned https://127.0.0.1:1")
+	s := serve(t, "INTEGRITY_DATABASE_URL=", "INTEGRITY_METRICS_LISTEN="+address, "INTEGRITY_NATS_URL="+broker.URL(),
+		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", "INTEGRITY_TIMESTAMP_AUTHORITIES=unpinned https://127.0.0.1:1")
 	d := s.declaration("d")
 	request := func(want int, method, path, key string, body any) {
 		t.Helper()
@@ -60,7 +60,8 @@ func TestMetrics(t *testing.T) {
 	request(http.StatusUnauthorized, http.MethodGet, records+"/"+record.PublicID, "", nil)
 	request(http.StatusNotFound, http.MethodGet, "/nothing/"+record.PublicID+"?sha256="+d.SHA256, "", nil)
 	request(http.StatusMethodNotAllowed, "BREW", records, "", nil)
-	hook, err := s.admin.CreateWebhook(t.Context(), wire.WebhookRequest{URL: "http://" + integritytest.FreeAddress(t)}) // nobody listens there
+	refuse := "http://" + integritytest.FreeAddress(t) // nobody listens there
+	hook, err := s.admin.CreateWebhook(t.Context(), wire.WebhookRequest{URL: refuse})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +163,8 @@ func noIDs(t *testing.T, s integritytest.Scrape) {
 // answerable looks for every series that a query of the dashboard or of an alert rule asks for, with its labels.
 func answerable(t *testing.T, s integritytest.Scrape) {
 	t.Helper()
-	// What Prometheus adds, what needs a standby, a witness, a token or TLS (TestTLS), and what integrity witness measures.
+	// What Prometheus adds, what needs a standby, a witness, a token or TLS (TestTLS), and what integrity witness
+	// measures.
 	elsewhere := []string{"up", "integrity_tls_certificate_expiry_timestamp_seconds", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves", "integrity_timestamp_token_age_seconds", "integrity_witness_submissions_total"}
 	added := []string{"job", "instance", "le", "quantile"}
 	for where, expr := range queries(t) {
@@ -195,8 +197,8 @@ func answerable(t *testing.T, s integritytest.Scrape) {
 	}
 }
 
-// unmatched is a selector of that name that no series of the family has the labels for. Of quantiles there are two forms:
-// Prometheus asks for OpenMetrics, which writes them as numbers with a point. Server errors have no series here.
+// unmatched is a selector of that name that no series of the family has the labels for. Of quantiles there are two
+// forms: Prometheus asks for OpenMetrics, which writes them as numbers with a point. Server errors have no series here.
 func unmatched(expr parser.Expr, name string, family *dto.MetricFamily) (missing string) {
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		s, ok := node.(*parser.VectorSelector)

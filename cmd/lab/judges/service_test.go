@@ -81,7 +81,10 @@ func serve(t *testing.T, environ ...string) *service {
 	}
 	defer log.Close()
 	_, secretKey := domain.NewSecretKey()
-	environ = append([]string{"INTEGRITY_METRICS_LISTEN=off", "INTEGRITY_ISSUER=judges", "INTEGRITY_DATABASE_URL=" + pgtest.New(t), "INTEGRITY_SECRET_KEY=" + secretKey}, environ...)
+	environ = append([]string{
+		"INTEGRITY_METRICS_LISTEN=off", "INTEGRITY_ISSUER=judges", "INTEGRITY_DATABASE_URL=" + pgtest.New(t),
+		"INTEGRITY_SECRET_KEY=" + secretKey,
+	}, environ...)
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, config.Prefix) {
 			environ = append(environ, entry)

@@ -18,8 +18,8 @@ import (
 
 const organizationAPI = "/api/v1/organization"
 
-// turnKeys makes API keys, works with them, takes companies away and gives them back, rotates and revokes, and works again
-// with each key that must no longer work.
+// turnKeys makes API keys, works with them, takes companies away and gives them back, rotates and revokes, and works
+// again with each key that must no longer work.
 func (c *client) turnKeys() {
 	for n := 0; c.rest(); n++ {
 		company := c.of.company(c.rng)

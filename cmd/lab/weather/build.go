@@ -16,7 +16,8 @@ import (
 // clockVariable names the file that says by how many seconds the clock of a process is ahead.
 const clockVariable = "WEATHER_CLOCK"
 
-// clockFile is a part of the program under test that only this build of it has: it hands the clock's error to package time.
+// clockFile is a part of the program under test that only this build of it has: it hands the clock's error to package
+// time.
 const clockFile = `package main
 
 import (

@@ -46,8 +46,8 @@ func (w *world) startClients(ctx context.Context, seed uint64) *sync.WaitGroup {
 	return &all
 }
 
-// declaration of a version. Its bytes follow from the version and the variant: the same twice is a replay, another variant a
-// conflict.
+// declaration of a version. Its bytes follow from the version and the variant: the same twice is a replay, another
+// variant a conflict.
 func declarationOf(company, document string, version int32, variant string) wire.Declaration {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %s", company, document, version, variant))
 	return wire.Declaration{
@@ -350,8 +350,8 @@ func (c *client) search(hash string, readAfter *int64) {
 	c.write(call)
 }
 
-// followFeed reads the feeds of its companies from the beginning, each with a cursor of its own, and now and then from an
-// earlier one.
+// followFeed reads the feeds of its companies from the beginning, each with a cursor of its own, and now and then from
+// an earlier one.
 func (c *client) followFeed() {
 	cursors := map[string]int64{}
 	for c.rest() {

@@ -12,7 +12,8 @@ import (
 	"integrityledger/cmd/postgres/pgtest/network"
 )
 
-// socketLink puts a link before a socket of PostgreSQL or of a pooler, and returns the directory in which clients find it.
+// socketLink puts a link before a socket of PostgreSQL or of a pooler, and returns the directory in which clients find
+// it.
 func (w *world) socketLink(t testing.TB, name, toDir string) string {
 	dir := pgtest.ClusterDir(t)
 	const socket = ".s.PGSQL.5432"

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// drill is the testing.TB of a run, so that the drill shares pgtest and other helpers with the tests of the product. It has
-// the methods that they use; the others panic.
+// drill is the testing.TB of a run, so that the drill shares pgtest and other helpers with the tests of the product. It
+// has the methods that they use; the others panic.
 type drill struct {
 	testing.TB
 	mu       sync.Mutex

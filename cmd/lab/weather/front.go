@@ -21,8 +21,9 @@ import (
 // services is how many processes stand behind the front.
 const services = 3
 
-// front is the proxy before the processes: it asks /readyz of each, sends a request once to one that is ready, or to any
-// where none is, and repeats nothing: every request has connections of its own, so that package net/http repeats none either.
+// front is the proxy before the processes: it asks /readyz of each, sends a request once to one that is ready, or to
+// any where none is, and repeats nothing: every request has connections of its own, so that package net/http repeats
+// none either.
 type front struct {
 	url    string // by TCP
 	socket string // by a Unix socket, whose clients need no port each

@@ -198,8 +198,8 @@ func moveServiceClock(w *world, p plan) (func(), string) {
 	return func() { w.setClock(i, 0) }, fmt.Sprintf("%+d s", skewOf(p))
 }
 
-// healed is what must follow on a link whose fault is over: PgBouncer 1.18 may keep a client waiting for ever after its own
-// link was cut, so that it is started again, as its operator would.
+// healed is what must follow on a link whose fault is over: PgBouncer 1.18 may keep a client waiting for ever after its
+// own link was cut, so that it is started again, as its operator would.
 func (w *world) healed(link string) (detail string) {
 	name, _, _ := strings.Cut(link, " → ")
 	if p := w.processes[name]; p != nil && strings.HasPrefix(name, "pooler") {
@@ -299,7 +299,8 @@ func rollServices(w *world, _ plan) (func(), string) {
 	return nil, fmt.Sprintf("to the version before and back in %s", time.Since(began).Round(time.Second))
 }
 
-// commandOf runs a command that proves something, while everything fails. That it cannot is no violation; that it says no is.
+// commandOf runs a command that proves something, while everything fails. That it cannot is no violation; that it says
+// no is.
 func commandOf(args ...string) func(*world, plan) (func(), string) {
 	return func(w *world, _ plan) (func(), string) {
 		r := w.run(3*time.Minute, w.ledgerEnv(), args...)

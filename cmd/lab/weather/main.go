@@ -54,7 +54,8 @@ func main() {
 	flag.DurationVar(&o.length, "length", 3*time.Minute, "for how long there are faults, at least 10s")
 	seed := flag.String("seed", "", "number that all faults and calls are drawn from (default: a random one)")
 	flag.StringVar(&o.source, "source", ".", "root of the source to build")
-	flag.StringVar(&o.previous, "previous", "", "commits, with spaces between; the first that builds is the version before")
+	flag.StringVar(&o.previous, "previous", "",
+		"commits, with spaces between; the first that builds is the version before")
 	flag.StringVar(&o.dir, "dir", "", "directory for the history and its page (default: a temporary one)")
 	flag.BoolVar(&o.fair, "fair", false, "no faults, to work on the drill itself")
 	flag.StringVar(&o.program, "program", "", "program to use instead of building one")
@@ -191,8 +192,11 @@ func (w *world) begin(t testing.TB) {
 		t.Fatal(err)
 	}
 	header := history.Header{
-		Seed: w.seed, StartedAt: time.Now().UTC().Format(time.RFC3339), Seconds: int64(w.length / time.Second), SkewNanoseconds: mostSkew * int64(time.Second),
-		Versions: map[string]string{"go": runtime.Version(), "service": strings.TrimSpace(w.run(time.Minute, clean(), "version").out)},
+		Seed: w.seed, StartedAt: time.Now().UTC().Format(time.RFC3339), Seconds: int64(w.length / time.Second),
+		SkewNanoseconds: mostSkew * int64(time.Second),
+		Versions: map[string]string{
+			"go": runtime.Version(), "service": strings.TrimSpace(w.run(time.Minute, clean(), "version").out),
+		},
 	}
 	if version, err := ask[string](w.primary.Load(), "SHOW server_version"); err == nil {
 		header.Versions["PostgreSQL"] = version
@@ -242,7 +246,8 @@ func (w *world) watchCheckpoints(ctx context.Context) *sync.WaitGroup {
 		for ctx.Err() == nil {
 			if note, err := w.checkpoint(); err == nil && note != last {
 				last = note
-				w.history.End(history.End{Checkpoint: &history.Checkpoint{Seen: w.history.Now(), By: "a reader", Note: note}})
+				seen := &history.Checkpoint{Seen: w.history.Now(), By: "a reader", Note: note}
+				w.history.End(history.End{Checkpoint: seen})
 			}
 			select {
 			case <-ctx.Done():

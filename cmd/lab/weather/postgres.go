@@ -22,7 +22,8 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 )
 
-// The servers of the database: two of which one is the primary and the other its synchronous standby, and one that is late.
+// The servers of the database: two of which one is the primary and the other its synchronous standby, and one that is
+// late.
 const (
 	serverOne, serverTwo, serverLate = "pg-one", "pg-two", "pg-late"
 
@@ -117,7 +118,8 @@ func (s *server) revive() {
 		}
 		s.w.note("%v", err)
 		if attempt%5 == 4 && s.name == serverLate {
-			// It may have replayed what a failover has lost, of which no commit was acknowledged: then it is copied anew.
+			// It may have replayed what a failover has lost, of which no commit was acknowledged: then it is copied
+			// anew.
 			if err := s.copyFrom(s.w.primary.Load()); err != nil {
 				s.w.note("%v", err)
 			}

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// process is a program that is started again when it ends by itself, as a supervisor does, and can be killed and frozen.
+// process is a program that is started again when it ends by itself, as a supervisor does, and can be killed and
+// frozen.
 type process struct {
 	w       *world
 	name    string

@@ -40,7 +40,9 @@ func (w *world) judge(t testing.TB, again string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := check.Check(h, check.Options{Now: time.Now(), Workers: runtime.NumCPU(), Picture: filepath.Join(w.dir, "illegal"), Limit: 5 * time.Minute})
+	r, err := check.Check(h, check.Options{
+		Now: time.Now(), Workers: runtime.NumCPU(), Picture: filepath.Join(w.dir, "illegal"), Limit: 5 * time.Minute,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,8 @@ const (
 // write writes the report as text: the verdict, what was found, the faults and what the clients saw meanwhile.
 func (v verdicts) write(out io.Writer, h *history.History) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\nseed %d, begun %s, faults for %ds, %v\n\n", v.Again, h.Header.Seed, h.Header.StartedAt, h.Header.Seconds, h.Header.Versions)
+	fmt.Fprintf(&b, "%s\nseed %d, begun %s, faults for %ds, %v\n\n",
+		v.Again, h.Header.Seed, h.Header.StartedAt, h.Header.Seconds, h.Header.Versions)
 	v.findings(&b)
 	faultTables(&b, h.Faults)
 	timeline(&b, h)
@@ -128,7 +131,8 @@ func (v verdicts) write(out io.Writer, h *history.History) error {
 	for _, name := range slices.Sorted(maps.Keys(v.Counts)) {
 		fmt.Fprintf(&b, "%9d  %s\n", v.Counts[name], name)
 	}
-	fmt.Fprintf(&b, "\n%d violations, %d undecided, %d checks skipped, %d found by the harness\n", len(v.Violations), len(v.Undecided), len(v.Skipped), len(v.Found))
+	fmt.Fprintf(&b, "\n%d violations, %d undecided, %d checks skipped, %d found by the harness\n",
+		len(v.Violations), len(v.Undecided), len(v.Skipped), len(v.Found))
 	_, err := io.WriteString(out, b.String())
 	return err
 }
@@ -177,7 +181,8 @@ func columns(b *strings.Builder, heading string, rows func(io.Writer)) {
 	_ = w.Flush() // a Builder takes everything
 }
 
-// faultTables shows each kind of fault, with the time from its healing until a client's write was acknowledged, and each fault.
+// faultTables shows each kind of fault, with the time from its healing until a client's write was acknowledged, and
+// each fault.
 func faultTables(b *strings.Builder, faults []history.Fault) {
 	took, count := map[string][]int64{}, map[string]int{}
 	for _, f := range faults {
@@ -201,7 +206,8 @@ func faultTables(b *strings.Builder, faults []history.Fault) {
 			if f.RecoveredAt > 0 {
 				recovered = short(f.RecoveredAt - f.End).String()
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", short(f.Start), f.Name, f.Target, short(f.End-f.Start), recovered, f.Detail)
+			lasted := short(f.End - f.Start)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", short(f.Start), f.Name, f.Target, lasted, recovered, f.Detail)
 		}
 		if more := len(faults) - mostFaults; more > 0 {
 			fmt.Fprintf(w, "and %d more\n", more)
@@ -209,8 +215,8 @@ func faultTables(b *strings.Builder, faults []history.Fault) {
 	})
 }
 
-// timeline cuts the run into slices of time, and shows what the clients saw of calls that ended in each, and which faults
-// there were.
+// timeline cuts the run into slices of time, and shows what the clients saw of calls that ended in each, and which
+// faults there were.
 func timeline(b *strings.Builder, h *history.History) {
 	last := int64(1)
 	for i := range h.Calls {
@@ -245,7 +251,8 @@ func timeline(b *strings.Builder, h *history.History) {
 			if slices.Sort(s.took); len(s.took) > 0 {
 				p50, p99 = short(s.took[len(s.took)/2]).String(), short(s.took[len(s.took)*99/100]).String()
 			}
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", time.Duration(from), s.outcomes[history.Answered], s.outcomes[history.Refused], s.outcomes[history.Unknown],
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\t%s\n", time.Duration(from),
+				s.outcomes[history.Answered], s.outcomes[history.Refused], s.outcomes[history.Unknown],
 				p50, p99, strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 		}
 	})

@@ -21,8 +21,8 @@ const (
 	lookAgain = 20
 )
 
-// lookUpUnknown asks, once all faults are healed and no client writes any more, what became of each write whose outcome is
-// unknown, as its client would: once for each thing that such writes were of.
+// lookUpUnknown asks, once all faults are healed and no client writes any more, what became of each write whose outcome
+// is unknown, as its client would: once for each thing that such writes were of.
 func (w *world) lookUpUnknown() {
 	type job struct {
 		of  *organization
@@ -86,8 +86,8 @@ func (o *organization) lookUps() map[string]func(*client) history.Call {
 	return questions
 }
 
-// readReservations looks for versions among the pending reservations of a company. What is found of each is a call of its
-// own, which lasts as long as all pages.
+// readReservations looks for versions among the pending reservations of a company. What is found of each is a call of
+// its own, which lasts as long as all pages.
 func (c *client) readReservations(company string, requests []history.Request) history.Call {
 	call := c.begin(history.ReservationRead, company, history.Request{})
 	began := c.w.history.Now()

@@ -19,8 +19,9 @@ import (
 	"integrityledger/domain"
 )
 
-// verify requires both signatures of a delivery, as a receiver does with one secret: HMAC-SHA256 over "<time>.<body>" under
-// the whole secret, and over "<id>.<time>.<body>" under its decoding. Libraries of others verify them in cmd/lab/judges.
+// verify requires both signatures of a delivery, as a receiver does with one secret: HMAC-SHA256 over "<time>.<body>"
+// under the whole secret, and over "<id>.<time>.<body>" under its decoding. Libraries of others verify them in
+// cmd/lab/judges.
 func verify(a arrival, secret string) error {
 	at := a.header.Get("webhook-timestamp")
 	if !slices.Contains(strings.Split(a.header.Get("Service-Signature"), ","), "v1="+hex.EncodeToString(sum([]byte(secret), at, string(a.body)))) {

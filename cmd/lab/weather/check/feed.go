@@ -48,8 +48,8 @@ func between(list []*event, after, to int64) []*event {
 	return list[from:max(from, end)]
 }
 
-// floor is, for each event of a list and for the end, when the first of it and those after it was surely over. It is asked
-// for often, and kept by the list's name.
+// floor is, for each event of a list and for the end, when the first of it and those after it was surely over. It is
+// asked for often, and kept by the list's name.
 func (c *checker) floor(name string, list []*event) []int64 {
 	if c.floors == nil {
 		c.floors = map[string][]int64{}
@@ -75,8 +75,9 @@ func (c *checker) missed(name string, list []*event, sequence, moment int64) *ev
 	return rest[slices.IndexFunc(rest, func(e *event) bool { return e.before < moment })]
 }
 
-// page: a reader that goes on from nextCursor has passed every event before it, so the page must hold all of them. At the
-// end of the feed it must show what was acknowledged before the page was asked for, or up to the sequence that it names.
+// page: a reader that goes on from nextCursor has passed every event before it, so the page must hold all of them. At
+// the end of the feed it must show what was acknowledged before the page was asked for, or up to the sequence that it
+// names.
 func (c *checker) page(call *history.Call) {
 	of, a, calls := call.Organization+"/"+call.Company, &call.Answer, []*history.Call{call}
 	list := c.feeds[of]
@@ -163,8 +164,8 @@ func (c *checker) stream() {
 	c.copies(Stream, "the stream", list, func(history.FeedEvent) string { return "" })
 }
 
-// search: a search by hash shows all records that were acknowledged before it, and none that was asked for after it. That
-// each record is as its version was then, the models decide.
+// search: a search by hash shows all records that were acknowledged before it, and none that was asked for after it.
+// That each record is as its version was then, the models decide.
 func (c *checker) search() {
 	byHash := map[string][]*event{} // of registrations, by organization and hash
 	for _, e := range c.registrations {

@@ -16,12 +16,12 @@ func decodePayload(e *event, into any) error {
 	return json.Unmarshal(e.Payload, into)
 }
 
-// grace is how long before a repeated attempt a fault may have been, in nanoseconds: a process that was killed or frozen has
-// leases that end later.
+// grace is how long before a repeated attempt a fault may have been, in nanoseconds: a process that was killed or
+// frozen has leases that end later.
 const grace = int64(60e9)
 
-// webhooks: each destination got each event of its company, each time with the same words and a good signature. One that
-// was accepted comes again only where a fault can have lost the acceptance.
+// webhooks: each destination got each event of its company, each time with the same words and a good signature. One
+// that was accepted comes again only where a fault can have lost the acceptance.
 func (c *checker) webhooks() {
 	type one struct{ webhook, event string }
 	accepted := map[one]*history.Receipt{}

@@ -12,12 +12,12 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// line is what happened to one thing: all writes that had an effect on it, in the order of the log, and all that anybody
-// saw of it. S is its state. It is linearizable if every write and every read can be put at one moment of its time,
-// the writes in that order, so that each read holds of the state of its moment.
+// line is what happened to one thing: all writes that had an effect on it, in the order of the log, and all that
+// anybody saw of it. S is its state. It is linearizable if every write and every read can be put at one moment of its
+// time, the writes in that order, so that each read holds of the state of its moment.
 //
-// The log fixes the order of the writes, so how many of them came before says what the state is: porcupine's state is that
-// number, and what is searched are the moments.
+// The log fixes the order of the writes, so how many of them came before says what the state is: porcupine's state is
+// that number, and what is searched are the moments.
 type line[S any] struct {
 	check  Name
 	of     string
@@ -152,9 +152,9 @@ func compareInts(a, b int64) int {
 	return 0
 }
 
-// tighten narrows the moments of writes by what reads hold of: the writes up to the first such state came before the end
-// of the read, and those after the last one came after its start. It reports reads that contradict each other, or the
-// writes.
+// tighten narrows the moments of writes by what reads hold of: the writes up to the first such state came before the
+// end of the read, and those after the last one came after its start. It reports reads that contradict each other, or
+// the writes.
 func (l *line[S]) tighten(states []S, reads []read[S]) (calls []*history.Call, text string) {
 	n := len(l.writes)
 	after, before := make([]int64, n), make([]int64, n)
@@ -207,8 +207,8 @@ func (l *line[S]) held(states []S, r read[S]) (first, last int) {
 	return first, last
 }
 
-// segments cuts a long line where no read that is left can be on both sides. The writes of both sides have their order by
-// the log and moments that agree with it, so the line is linearizable if each segment is.
+// segments cuts a long line where no read that is left can be on both sides. The writes of both sides have their order
+// by the log and moments that agree with it, so the line is linearizable if each segment is.
 func (l *line[S]) segments(size int, reads []read[S], take func(from, to int, reads []read[S])) {
 	l.reads = reads
 	l.place()

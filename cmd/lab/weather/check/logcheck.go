@@ -134,8 +134,8 @@ func (c *checker) supersedes(i int, e *event, d *life) {
 	}
 }
 
-// order holds the log against the clients' clock: an event whose call was answered before another call began stands before
-// the event of that one.
+// order holds the log against the clients' clock: an event whose call was answered before another call began stands
+// before the event of that one.
 func (c *checker) order() {
 	var shard int
 	var latest *event

@@ -6,13 +6,14 @@ import (
 	"integrityledger/cmd/lab/weather/history"
 )
 
-// lookUps are the reads that tell what became of a write of each operation. Beside a log that says what each request did,
-// they tell what the ledger shows of it: a write that the log has must be seen, and one that it lacks must not, which the
-// models decide.
+// lookUps are the reads that tell what became of a write of each operation. Beside a log that says what each request
+// did, they tell what the ledger shows of it: a write that the log has must be seen, and one that it lacks must not,
+// which the models decide.
 //
-// A creation and an upload have none, because the id to ask for was in the answer that is lost. An upload is settled by its
-// repetition with the same Idempotency-Key where there was time for one. Else the log alone tells of both, by the request's
-// id: idempotency, artifacts and keys are checked with whatever it says. No client makes companies or grants webhooks.
+// A creation and an upload have none, because the id to ask for was in the answer that is lost. An upload is settled by
+// its repetition with the same Idempotency-Key where there was time for one. Else the log alone tells of both, by the
+// request's id: idempotency, artifacts and keys are checked with whatever it says. No client makes companies or grants
+// webhooks.
 var lookUps = map[history.Operation][]history.Operation{
 	history.Register:       {history.Lookup, history.Record, history.Compare, history.Register},
 	history.Reserve:        {history.ReservationRead},

@@ -18,9 +18,9 @@ import (
 // mostDrawn is the number of calls on the page of a run. More would make it slow to open.
 const mostDrawn = 400
 
-// Draw writes porcupine's page of a run: the calls that violations name, and those that were left unknown or took longest,
-// in rows of their clients, beside the faults in rows of their targets. Places on its axis keep the order of times, not their
-// distance.
+// Draw writes porcupine's page of a run: the calls that violations name, and those that were left unknown or took
+// longest, in rows of their clients, beside the faults in rows of their targets. Places on its axis keep the order of
+// times, not their distance.
 func Draw(w io.Writer, h *history.History, r Report) error {
 	named := map[int64]bool{}
 	for _, v := range slices.Concat(r.Violations, r.Undecided) {
@@ -53,11 +53,13 @@ func Draw(w io.Writer, h *history.History, r Report) error {
 		list = append(list, porcupine.Annotation{
 			Tag: c.Client, Start: c.Start, End: c.End, BackgroundColor: colour, TextColor: "#000000",
 			Description: fmt.Sprintf("%d %s: %s", c.Number, c.Operation, c.Outcome),
-			Details:     fmt.Sprintf("%s %d %s, asked %s, request %s", time.Duration(c.End-c.Start), c.Status, c.Code, c.Service, c.RequestID),
+			Details: fmt.Sprintf("%s %d %s, asked %s, request %s",
+				time.Duration(c.End-c.Start), c.Status, c.Code, c.Service, c.RequestID),
 		})
 	}
+	// Nothing is judged here: the lines are, one by one.
 	model := porcupine.Model{Init: func() any { return 0 }, Step: func(any, any, any) (bool, any) { return true, 0 }}
-	_, info := porcupine.CheckOperationsVerbose(model, nil, 0) // nothing is judged here: the lines are, one by one
+	_, info := porcupine.CheckOperationsVerbose(model, nil, 0)
 	info.AddAnnotations(list)
 	return porcupine.Visualize(model, info, w)
 }
@@ -67,7 +69,8 @@ func annotations(faults []history.Fault) (list []porcupine.Annotation) {
 	for _, f := range faults {
 		list = append(list, porcupine.Annotation{
 			Tag:   " " + f.Target, // porcupine sorts its rows: a space puts these above the clients
-			Start: f.Start, End: f.End, Description: f.Name, Details: f.Detail, BackgroundColor: "#f5b7b1", TextColor: "#000000",
+			Start: f.Start, End: f.End, Description: f.Name, Details: f.Detail,
+			BackgroundColor: "#f5b7b1", TextColor: "#000000",
 		})
 	}
 	return list
@@ -77,7 +80,8 @@ var unsafeName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // draw writes porcupine's page of an illegal line, with the faults that there were during it.
 func (c *checker) draw(name string, model porcupine.Model, info porcupine.LinearizationInfo, from, to int64) {
-	info.AddAnnotations(annotations(slices.DeleteFunc(slices.Clone(c.Faults), func(f history.Fault) bool { return f.End < from || f.Start > to })))
+	elsewhere := func(f history.Fault) bool { return f.End < from || f.Start > to }
+	info.AddAnnotations(annotations(slices.DeleteFunc(slices.Clone(c.Faults), elsewhere)))
 	path := filepath.Join(c.Picture, unsafeName.ReplaceAllString(name, "_")+".html")
 	err := os.MkdirAll(c.Picture, 0o750)
 	if err == nil {

@@ -100,8 +100,8 @@ func (c *checker) answered(call *history.Call) {
 	}
 }
 
-// resolved counts what became of unknown calls. That nobody saw the effect of one that never happened, and that everybody
-// saw that of one that did, is for the models to decide: they are given what the log says.
+// resolved counts what became of unknown calls. That nobody saw the effect of one that never happened, and that
+// everybody saw that of one that did, is for the models to decide: they are given what the log says.
 func (c *checker) resolved(call *history.Call) {
 	if e := c.effect(call); e != nil {
 		c.add("unknown: happened", 1)

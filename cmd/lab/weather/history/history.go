@@ -104,8 +104,8 @@ func (o Operation) Writes() bool {
 // Outcome is what a client knows after a call.
 type Outcome string
 
-// The outcomes. After a refusal nothing has changed. An unknown call may take effect at any time from its start on, once
-// or never.
+// The outcomes. After a refusal nothing has changed. An unknown call may take effect at any time from its start on,
+// once or never.
 const (
 	Answered Outcome = "answer"
 	Refused  Outcome = "refusal"
@@ -131,8 +131,8 @@ func Judge(status int, complete bool) Outcome {
 // Call is one request of one client, written when its outcome is known or given up.
 type Call struct {
 	Number int64 `json:"number"` // from 1, one a call
-	// RequestID goes out as X-Request-Id and is that of one HTTP request alone, not of its repetition too: the log keeps
-	// it with each event, and so tells what an unknown call has done.
+	// RequestID goes out as X-Request-Id and is that of one HTTP request alone, not of its repetition too: the log
+	// keeps it with each event, and so tells what an unknown call has done.
 	RequestID    string `json:"requestId"`
 	Batch        int64  `json:"batch,omitempty"` // one number for all items of a request
 	Client       string `json:"client"`

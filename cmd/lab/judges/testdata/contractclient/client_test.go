@@ -19,7 +19,8 @@ import (
 	"integrityledger/cmd/lab/judges/testdata/contractclient/certification"
 )
 
-// TestUse registers a version, reads it back and compares it; what it has read, with the account, stands in the file READ.
+// TestUse registers a version, reads it back and compares it; what it has read, with the account, stands in the file
+// READ.
 func TestUse(t *testing.T) {
 	if err := use(os.Getenv("ADDRESS"), os.Getenv("KEY"), os.Getenv("COMPANY")); err != nil {
 		t.Fatal(err)

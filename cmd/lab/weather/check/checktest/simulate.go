@@ -19,7 +19,8 @@ const (
 	leavesFile = "leaves"
 )
 
-// Now is when the run of a simulation began, by the clock of its service; an hour later is a good clock for its verifier.
+// Now is when the run of a simulation began, by the clock of its service; an hour later is a good clock for its
+// verifier.
 var Now = epoch
 
 type simulation struct {
