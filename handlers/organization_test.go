@@ -326,8 +326,8 @@ func TestMailedInvitation(t *testing.T) {
 // An organization has a thousand keys that work, and is refused one more.
 func TestMostKeys(t *testing.T) {
 	s := open(t, options{})
-	s.owner(fmt.Sprintf(`INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
-		SELECT shard, gen_random_uuid(), organization_id, member_id, '\x01', scopes, created_at, expires_at FROM api_keys CROSS JOIN generate_series(2, %d)
+	s.owner(fmt.Sprintf(`INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_by, created_at, expires_at)
+		SELECT shard, gen_random_uuid(), organization_id, member_id, '\x01', scopes, created_by, created_at, expires_at FROM api_keys CROSS JOIN generate_series(2, %d)
 		WHERE organization_id = '%s'`, domain.MaxActiveKeys, fmt.Sprintf("%x", s.org.ID[:])))
 	s.send(http.MethodPost, organization+"/keys", s.org.Secret, body{"name": "one more", "scopes": []string{"integrity:read"}}).refuses(http.StatusConflict, domain.InvalidState)
 }

@@ -174,22 +174,32 @@ func TestOtherBaseline(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := relations()
-	for _, last := range []int{1, 2, 18} {
-		if _, err := conn.Exec(ctx, "UPDATE goose_db_version SET version_id = $1 WHERE version_id > 0", last); err != nil {
-			t.Fatal(err)
-		}
+	refused := func(what string) {
+		t.Helper()
 		for name, ask := range map[string]func() error{
 			"Up":       func() error { return migrations.Up(ctx, url) },
 			"Versions": func() error { _, _, err := migrations.Versions(ctx, url); return err },
 		} {
 			if err := ask(); !errors.Is(err, migrations.ErrOtherBaseline) {
-				t.Errorf("%s with migration %d: %v", name, last, err)
+				t.Errorf("%s %s: %v", name, what, err)
 			}
 		}
 	}
+	for _, last := range []int{1, 2, 18} {
+		if _, err := conn.Exec(ctx, "UPDATE goose_db_version SET version_id = $1 WHERE version_id > 0", last); err != nil {
+			t.Fatal(err)
+		}
+		refused(fmt.Sprintf("with migration %d", last))
+	}
 	if after := relations(); after != before {
 		t.Errorf("tables before: %s; after: %s", before, after)
+
 	}
+	// The first ledgers recorded no hashes.
+	if _, err := conn.Exec(ctx, "DROP TABLE applied_migrations"); err != nil {
+		t.Fatal(err)
+	}
+	refused("without recorded hashes")
 }
 
 // ordinary makes a role with CREATEROLE and a database of its own on the server of admin.

@@ -230,7 +230,7 @@ func record(ctx context.Context, db *sql.DB, p *goose.Provider) error {
 		if m.State != goose.StateApplied || slices.Contains(strings.Fields(known), strconv.FormatInt(m.Source.Version, 10)) {
 			continue
 		}
-		text, err := files.ReadFile(m.Source.Path)
+		text, err := fs.ReadFile(files, m.Source.Path)
 		if err != nil {
 			return fmt.Errorf("read a migration: %w", err)
 		}
@@ -260,7 +260,7 @@ func Edited(ctx context.Context, conn *pgx.Conn) (edited []string, err error) {
 		return nil, fmt.Errorf("list the migrations: %w", err)
 	}
 	for _, name := range names {
-		text, err := files.ReadFile(name)
+		text, err := fs.ReadFile(files, name)
 		if err != nil {
 			return nil, fmt.Errorf("read a migration: %w", err)
 		}

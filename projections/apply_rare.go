@@ -53,9 +53,9 @@ const (
 	eraseAddresses = `UPDATE members SET email_sha256 = NULL WHERE shard = $1 AND organization_id = $2 AND email_id = ANY($3)`
 	joinMember     = `UPDATE members SET status = $4 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
 	updateMember   = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
-	insertKey      = `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, network,
-		max_version_step, networks, name_id, created_by, created_at, expires_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
+	insertKey      = `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, networks,
+		max_version_step, name_id, created_by, created_at, expires_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
 	renameKey       = `UPDATE api_keys SET name_id = $3 WHERE shard = $1 AND key_id = $2`
 	changeKeyExpiry = `UPDATE api_keys SET expires_at = $3 WHERE shard = $1 AND key_id = $2`
 	revokeKey       = `UPDATE api_keys SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`
@@ -170,7 +170,7 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		b.Queue(updateMember, shard, organization, body.MemberID, body.Role, body.Status)
 	case *domain.KeyCreatedBody:
 		b.Queue(insertKey, shard, body.KeyID, organization, body.MemberID, body.SecretSHA256, body.Scopes,
-			body.Source, body.Network, body.MaxVersionStep, body.Networks, textID(body.Name), e.Actor.String(), e.OccurredAt, body.ExpiresAt)
+			body.Source, body.AllNetworks(), body.MaxVersionStep, textID(body.Name), e.Actor.String(), e.OccurredAt, body.ExpiresAt)
 	case *domain.KeyRenamedBody:
 		b.Queue(renameKey, shard, body.KeyID, body.Name.ID)
 	case *domain.KeyExpiryChangedBody:

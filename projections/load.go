@@ -28,8 +28,8 @@ const (
 		ARRAY[coalesce(used_80, 0), coalesce(used_95, 0), coalesce(used_100, 0)] AS used`
 	AdministeredColumns = `organization_id, day, used`
 	CompanyColumns      = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0, c.closed_at`
-	KeyColumns          = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step, k.networks,
-		coalesce(k.created_by, ''), k.created_at, k.expires_at, k.revoked_at`
+	KeyColumns          = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.networks[1], k.max_version_step,
+		CASE WHEN cardinality(k.networks) > 1 THEN k.networks END, k.created_by, k.created_at, k.expires_at, k.revoked_at`
 	// MemberColumns are those of a member and of the text t of its address.
 	MemberColumns = `m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at,
 		m.invitation_sha256, m.invited_until`
@@ -67,7 +67,7 @@ const (
 
 	loadKeys = `SELECT ` + KeyColumns + `, m.email_id, m.role, m.status, m.created_at
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, network, max_version_step, networks, created_by,
+	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, networks, max_version_step, created_by,
 			created_at, expires_at, revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
 	JOIN LATERAL (SELECT email_id, role, status, created_at FROM members
 		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true`

@@ -80,8 +80,8 @@ func TestActiveKeysAreCounted(t *testing.T) {
 	ctx := context.Background()
 	copies := func(keys int, revoked, expires string) {
 		t.Helper()
-		_, err := l.Pool.Exec(ctx, `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at, revoked_at)
-			SELECT shard, gen_random_uuid(), organization_id, member_id, '\x01', scopes, created_at, `+expires+`, `+revoked+`
+		_, err := l.Pool.Exec(ctx, `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, created_by, created_at, expires_at, revoked_at)
+			SELECT shard, gen_random_uuid(), organization_id, member_id, '\x01', scopes, created_by, created_at, `+expires+`, `+revoked+`
 			FROM api_keys CROSS JOIN generate_series(1, $2) WHERE shard = 1 AND key_id = $1`, o.Key.ID, keys)
 		if err != nil {
 			t.Fatal(err)

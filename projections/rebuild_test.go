@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -475,29 +473,5 @@ func TestTwoRebuildsOfAShardExcludeEachOther(t *testing.T) {
 	unlocked("one that failed")
 	if result, _ := r.rebuild(t, 0, nil); result.Differences != 0 {
 		t.Errorf("after both: %+v", result)
-	}
-}
-
-// TestMakersOfFormerKeys runs the migration's statement over keys that were made before it: it finds the makers that
-// the log says, so that no rebuild has anything to mend.
-func TestMakersOfFormerKeys(t *testing.T) {
-	migration, err := os.ReadFile("../migrations/00002_apikeys_members.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fill := regexp.MustCompile(`(?s)UPDATE api_keys .*?;`).FindString(string(migration))
-	r := newDamagedLedger(t)
-	o := r.Organization(t, 1, domain.InternalPlan)
-	create, _ := domain.NewCreateKey(domain.CreateKey{Origin: o.Origin(), Member: o.Key.Member, Scopes: []domain.Scope{domain.IntegrityRead}}, r.Now())
-	r.Must(t, create)
-	r.exec(t, "UPDATE public.api_keys SET created_by = NULL WHERE shard = $1", 1)
-	if result, _ := r.rebuild(t, 1, func(b *projections.Rebuild) { b.Check = true }); result.Differences != 2 {
-		t.Fatalf("without makers: %+v", result)
-	}
-	if _, err := r.Pool.Exec(context.Background(), fill); err != nil {
-		t.Fatal(err)
-	}
-	if result, found := r.rebuild(t, 1, func(b *projections.Rebuild) { b.Check = true }); result.Differences != 0 {
-		t.Errorf("with the makers that the migration finds: %+v %v", result, found)
 	}
 }

@@ -323,7 +323,7 @@ func TestExternalRestore(t *testing.T) {
 	defer conn.Close(ctx)
 	const signIns = `INSERT INTO console_sessions SELECT 0, '\x01', n, n, n, 'owner', '', '', now(), now(), now(), now() + '1 hour' FROM (SELECT gen_random_uuid() AS n) n;
 		INSERT INTO console_links SELECT 0, n, '\x01', '\x01', NULL, NULL, NULL, now(), now() + '1 hour', NULL FROM (SELECT gen_random_uuid() AS n) n;
-		INSERT INTO console_challenges VALUES (0, '\x01', '', now() + '1 hour')`
+		INSERT INTO console_challenges VALUES (0, '\x01', now() + '1 hour')`
 	if _, err := conn.Exec(ctx, signIns); err != nil {
 		t.Fatal(err)
 	}

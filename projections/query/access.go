@@ -43,10 +43,10 @@ const (
 	// networks where it has any (an unknown address is inside none). The secret is 256 random bits and only its hash is
 	// compared, so the comparison's time tells nothing.
 	usableKey = `
-		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, network, networks, max_version_step, expires_at, revoked_at
+		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, networks, max_version_step, expires_at, revoked_at
 			FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k
 			ON k.secret_sha256 = n.secret AND k.revoked_at IS NULL AND k.expires_at > n.at
-				AND (k.network IS NULL OR n.client <<= ANY (coalesce(k.networks, ARRAY[k.network])::inet[]))`
+				AND (k.networks IS NULL OR n.client <<= ANY (k.networks::inet[]))`
 
 	// A link may act for the subject that redeemed it until its consent is withdrawn.
 	usableLink = `
@@ -92,7 +92,7 @@ func (s *Store) Authenticate(ctx context.Context, key domain.KeyID, secretSHA256
 }
 
 const whyKeyRefused = `SELECT k.secret_sha256 <> $3, k.revoked_at IS NOT NULL, k.expires_at <= $4,
-		k.network IS NOT NULL AND NOT coalesce($5::inet <<= ANY (coalesce(k.networks, ARRAY[k.network])::inet[]), false),
+		k.networks IS NOT NULL AND NOT coalesce($5::inet <<= ANY (k.networks::inet[]), false),
 		m.status IS DISTINCT FROM 'active'
 	FROM api_keys k
 	LEFT JOIN LATERAL (SELECT status FROM members

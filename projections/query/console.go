@@ -345,8 +345,8 @@ func (s *Store) UseSignInLink(ctx context.Context, l SignInLink, now time.Time) 
 	return used, err
 }
 
-// Used challenges are kept until they expire, so that they cannot be replayed. Column data is unused.
-const useChallenge = `INSERT INTO console_challenges (shard, id_sha256, data, expires_at) VALUES ($1, $2, '', $3) ON CONFLICT DO NOTHING RETURNING true`
+// Used challenges are kept until they expire, so that they cannot be replayed.
+const useChallenge = `INSERT INTO console_challenges (shard, id_sha256, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING true`
 
 // UseChallenge uses a challenge up; of any number of requests at once, one is answered with true. The hash tells the
 // shard.
