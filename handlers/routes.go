@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorilla/mux"
+
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
@@ -318,6 +320,36 @@ func routesOf(endpoints []endpoint) (routes []route) {
 	}
 	return routes
 }
+
+// pathGroups are the beginnings of paths that have a router of their own. The first that a template begins with is its.
+var pathGroups = []string{
+	"/api/v1/integrity", "/api/v1", "/api/public", web.DeveloperRoot, "/en" + web.DeveloperRoot, web.ConsoleRoot,
+	"/en" + web.ConsoleRoot,
+}
+
+// newRouter mounts all routes. gorilla/mux tries one template after another, so a request is compared with the templates
+// of its group alone.
+func newRouter(routes []route, serve func(route) http.Handler) *mux.Router {
+	router := mux.NewRouter().SkipClean(true)
+	router.NotFoundHandler = serve(route{template: unknownRoute})
+	groups := map[string]*mux.Router{"": router}
+	for _, rt := range routes {
+		prefix := ""
+		for _, p := range pathGroups {
+			if prefix == "" && (rt.template == p || strings.HasPrefix(rt.template, p+"/")) {
+				prefix = p
+			}
+		}
+		if groups[prefix] == nil {
+			groups[prefix] = router.PathPrefix(prefix).Subrouter()
+		}
+		groups[prefix].Handle(strings.TrimPrefix(rt.template, prefix), serve(rt))
+	}
+	return router
+}
+
+// variable returns the value of a variable in the path's template.
+func variable(r *http.Request, name string) string { return mux.Vars(r)[name] }
 
 // timeout is how long a request of the route may take.
 func (rt route) timeout() time.Duration {

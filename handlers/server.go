@@ -179,15 +179,13 @@ func New(c Config) http.Handler {
 		s.codes[code.Code] = code
 	}
 	s.guides = sync.OnceValues(s.renderGuides)
-	router := newRouter(s.serve(route{template: unknownRoute}))
-	for _, r := range routesOf(s.endpoints()) {
-		h := s.serve(r)
-		if r.template == feedRoute {
+	return newRouter(routesOf(s.endpoints()), func(rt route) http.Handler {
+		h := s.serve(rt)
+		if rt.template == feedRoute {
 			h = gzhttp.GzipHandler(h)
 		}
-		router.handle(r.template, h)
-	}
-	return router
+		return h
+	})
 }
 
 // must is for what is compiled in.
