@@ -106,7 +106,7 @@ type Declaration struct {
 	SHA256          [32]byte
 	SizeBytes       int64
 	MimeType        string
-	GeneratedAt     string // normalized to UTC
+	GeneratedAt     evidence.DeclaredTime
 	// ReservationID is the public id of the version's reservation, where the origin names one.
 	ReservationID *PublicID
 }
@@ -237,8 +237,8 @@ func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, d
 		Version: int64(declaration.Version), Salt: c.salt,
 	}
 	c.record = evidence.RecordPayload{
-		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(declaration.SHA256[:]), SizeBytes: declaration.SizeBytes,
-		MimeType: declaration.MimeType, GeneratedAt: declaration.GeneratedAt, ReceivedAt: evidence.FormatTime(receivedAt),
+		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: declaration.SHA256, SizeBytes: declaration.SizeBytes,
+		MimeType: declaration.MimeType, GeneratedAt: declaration.GeneratedAt, ReceivedAt: receivedAt,
 		ReferencesSHA256: references.SHA256(),
 	}
 	c.payload = c.record.AppendCanonical(nil)
@@ -300,7 +300,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 
 	b := c.body(document.ID, known, usage.Period)
-	drafts := []Draft{{Company: company.ID, Subject: b.Record.PublicID, Body: b}}
+	drafts := []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: b}}
 	after := *document
 	after.Highest = max(after.Highest, d.Version)
 	switch {
@@ -312,10 +312,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
 		})
 	}
-	version, err := b.Registered(&after)
-	if err != nil {
-		return nil, err
-	}
+	version := b.Registered(&after)
 	c.Outcome = version.Record(company.Reference)
 	c.Usage.Used++
 	c.CompanyUsed++
@@ -328,9 +325,10 @@ func (c *Register) body(document DocumentID, reserved *Version, period Period) *
 	b := &RecordRegisteredBody{
 		RecordID: c.recordID, DocumentID: document, VersionReference: d.VersionReference, PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
 		Salt: c.salt, Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
+		PublicID: c.publicID,
 	}
 	if reserved != nil && reserved.PublicID != c.publicID {
-		b.Record.PublicID = reserved.PublicID.String()
+		b.PublicID, b.Record.PublicID = reserved.PublicID, reserved.PublicID.String()
 		b.Payload, b.Signature = b.Record.AppendCanonical(nil), ""
 	}
 	if b.Signature == "" {

@@ -242,9 +242,8 @@ func readBody(k *eventRow, data []byte) (Body, error) {
 		}
 	}
 	if r, ok := body.(*RecordRegisteredBody); ok {
-		var err error
-		if r.Record, err = evidence.ParseRecordPayload(r.Payload); err != nil {
-			return nil, fmt.Errorf("payload: %w", err)
+		if err := r.readPayload(); err != nil {
+			return nil, err
 		}
 	}
 	return body, nil

@@ -65,7 +65,7 @@ func FuzzDeclaration(f *testing.F) {
 			!mime.MatchString(d.MimeType) || !ValidReference(d.CompanyReference) || !ValidReference(d.Source) || !ValidReference(d.DocumentReference) {
 			t.Fatalf("accepted %+v", d)
 		}
-		if again, err := evidence.NormalizeGeneratedAt(d.GeneratedAt); err != nil || again != d.GeneratedAt {
+		if again, err := evidence.NormalizeGeneratedAt(string(d.GeneratedAt)); err != nil || again != d.GeneratedAt {
 			t.Fatalf("generatedAt %q is not in its normal form", d.GeneratedAt)
 		}
 		wire := map[string]any{
@@ -89,7 +89,7 @@ func FuzzDeclaration(f *testing.F) {
 // FuzzRegistered: what is scanned of a registration is what encoding/json and the strict reader of payloads read.
 func FuzzRegistered(f *testing.F) {
 	payload := evidence.RecordPayload{
-		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: strings.Repeat("0f", 32), SizeBytes: 50_000, MimeType: "a/b", GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: "2026-11-20T09:00:00.5Z", ReferencesSHA256: strings.Repeat("a9", 32),
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: evidence.Hash{1}, SizeBytes: 50_000, MimeType: "a/b", GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: noon().Add(time.Second/2), ReferencesSHA256: evidence.Hash{2},
 	}
 	body := &RecordRegisteredBody{
 		RecordID: NewID[RecordID](noon()), DocumentID: NewID[DocumentID](noon()),

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -39,7 +40,7 @@ type Version struct {
 	SHA256          [sha256.Size]byte
 	SizeBytes       int64
 	MimeType        string
-	GeneratedAt     string
+	GeneratedAt     evidence.DeclaredTime
 	ReceivedAt      time.Time
 	RevokedAt       *time.Time
 }
@@ -78,7 +79,7 @@ type Record struct {
 	PreviousVersion *int32
 	SizeBytes       int64
 	MimeType        string
-	GeneratedAt     string
+	GeneratedAt     evidence.DeclaredTime
 	ReceivedAt      time.Time
 	Status          Status
 	// SupersededByVersion is the document's highest accepted version; nil on that one.
@@ -113,8 +114,9 @@ type RecordRegisteredBody struct {
 	KeyID     string `json:"keyId"`
 	Signature string `json:"signature"`
 	// Payload is exactly the signed text; it stands in the event as a nested object, whose canonical form is itself.
-	Payload json.RawMessage        `json:"payload"`
-	Record  evidence.RecordPayload `json:"-"` // Payload, parsed
+	Payload  json.RawMessage        `json:"payload"`
+	Record   evidence.RecordPayload `json:"-"` // what Payload says
+	PublicID PublicID               `json:"-"` // of Record
 }
 
 // OpensDocument reports that no event before this one is of its document: the id of such a document is made of the bits
@@ -155,10 +157,7 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	d := s.AddDocument(Document{
 		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
 	})
-	version, err := b.Registered(d)
-	if err != nil {
-		return fmt.Errorf("event %s: %w", e.ID, err)
-	}
+	version := b.Registered(d)
 	known := s.versions[versionKey{d.ID, b.Version}]
 	switch {
 	case known != nil && known.Registered():
@@ -199,23 +198,24 @@ func (b *RecordRegisteredBody) References() evidence.References {
 }
 
 // Registered is the version that the event registers; projections need no document of it.
-func (b *RecordRegisteredBody) Registered(d *Document) (Version, error) {
-	publicID, ok := ParsePublicID(b.Record.PublicID)
-	if !ok {
-		return Version{}, fmt.Errorf("payload names no public id")
+func (b *RecordRegisteredBody) Registered(d *Document) Version {
+	return Version{
+		Document: d, Version: b.Version, PublicID: b.PublicID, RecordID: b.RecordID, PreviousVersion: b.PreviousVersion,
+		SHA256: b.Record.SHA256, SizeBytes: b.Record.SizeBytes, MimeType: b.Record.MimeType, GeneratedAt: b.Record.GeneratedAt,
+		ReceivedAt: b.Record.ReceivedAt,
 	}
-	received, err := time.Parse(time.RFC3339Nano, b.Record.ReceivedAt)
-	if err != nil {
-		return Version{}, fmt.Errorf("payload receivedAt: %w", err)
+}
+
+// readPayload reads Record and PublicID.
+func (b *RecordRegisteredBody) readPayload() (err error) {
+	if b.Record, err = evidence.ParseRecordPayload(b.Payload); err != nil {
+		return fmt.Errorf("payload: %w", err)
 	}
-	v := Version{
-		Document: d, Version: b.Version, PublicID: publicID, RecordID: b.RecordID, PreviousVersion: b.PreviousVersion,
-		SizeBytes: b.Record.SizeBytes, MimeType: b.Record.MimeType, GeneratedAt: b.Record.GeneratedAt, ReceivedAt: received,
+	var ok bool
+	if b.PublicID, ok = ParsePublicID(b.Record.PublicID); !ok {
+		return errors.New("payload names no public id")
 	}
-	if v.SHA256, ok = ParseSHA256(b.Record.SHA256); !ok {
-		return Version{}, fmt.Errorf("payload sha256 is not 64 hexadecimal characters")
-	}
-	return v, nil
+	return nil
 }
 
 // Revoke ends one version for good. The evidence stays; no lower version becomes

@@ -258,7 +258,7 @@ func rehearsal(shard domain.Shard, plans domain.Plans, now time.Time) []domain.C
 	second.Version = 2
 	declare := func(v domain.VersionReference) *domain.Register {
 		return registrar.Prepare(by, domain.KeyID{}, domain.KeyLimits{}, domain.Declaration{
-			VersionReference: v, MimeType: "application/pdf", GeneratedAt: evidence.FormatTime(now),
+			VersionReference: v, MimeType: "application/pdf", GeneratedAt: evidence.DeclaredTime(evidence.FormatTime(now)),
 		}, now)
 	}
 	reserve := &domain.Reserve{Origin: by, Version: first, PublicID: domain.NewPublicID(registrar.Secret, shard)}

@@ -163,10 +163,7 @@ func (v *verifier) verify(trust *evidence.TrustedKeys, id domain.PublicID, data 
 	if found != evidence.Valid {
 		return record, found
 	}
-	// The payload was read strictly, so both parse.
-	record.sha256, _ = domain.ParseSHA256(payload.SHA256)
-	receivedAt, _ := time.Parse(time.RFC3339Nano, payload.ReceivedAt)
-	record.receivedAt = receivedAt.UnixMicro()
+	record.sha256, record.receivedAt = payload.SHA256, payload.ReceivedAt.UnixMicro()
 	v.remember(name, record)
 	return record, evidence.Valid
 }

@@ -214,7 +214,7 @@ func (s *server) recordPage(r *http.Request) (any, error) {
 }
 
 func (s *server) viewRecordPage(r *http.Request, name string, record domain.Record) web.RecordPage {
-	generated, _ := parseInstant(record.GeneratedAt) // it was read as one
+	generated, _ := parseInstant(string(record.GeneratedAt)) // it was read as one
 	return web.RecordPage{
 		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256, SizeBytes: record.SizeBytes, MimeType: record.MimeType, GeneratedAt: generated,
 		PreviousVersion: record.PreviousVersion, SupersededBy: record.SupersededByVersion, RevokedAt: record.RevokedAt,

@@ -25,7 +25,7 @@ func (s *server) viewRecord(r domain.Record) wire.Record {
 			CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: r.Version,
 		},
 		PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
-		MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
+		MimeType: r.MimeType, GeneratedAt: string(r.GeneratedAt), ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
 		SupersededByVersion: r.SupersededByVersion, RevokedAt: timeOrNull(r.RevokedAt),
 		VerificationURL: s.verificationURL(id),
 		EvidenceURL:     s.BaseURL + "/api/v1/integrity/records/" + id + "/evidence",

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"runtime/debug"
 	"strconv"
 	"testing"
@@ -21,8 +20,8 @@ func registration(t *testing.T, signer *evidence.Signer, id domain.PublicID, fil
 	references := body.References()
 	sum := sha256.Sum256([]byte(file))
 	body.Record = evidence.RecordPayload{
-		Issuer: "https://ledger.example", PublicID: id.String(), SHA256: hex.EncodeToString(sum[:]), SizeBytes: 1, MimeType: "application/pdf",
-		GeneratedAt: "2026-11-01T10:00:00Z", ReceivedAt: "2026-11-20T14:03:00.1234Z", ReferencesSHA256: references.SHA256(),
+		Issuer: "https://ledger.example", PublicID: id.String(), SHA256: sum, SizeBytes: 1, MimeType: "application/pdf",
+		GeneratedAt: "2026-11-01T10:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 14, 3, 0, 123_400_000, time.UTC), ReferencesSHA256: references.SHA256(),
 	}
 	signed := signer.SignPayload(body.Record.AppendCanonical(nil))
 	body.Payload, body.Signature, body.KeyID = []byte(signed.Payload), signed.Signature, signed.KeyID

@@ -24,11 +24,10 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	var f fold
 	for i := range events {
 		e := &events[i]
-		folded, err := f.add(e)
-		if err == nil && !folded {
-			err = queueRare(b, shard, e) // a statement each, in the order of the log
+		if f.add(e) {
+			continue
 		}
-		if err != nil {
+		if err := queueRare(b, shard, e); err != nil { // a statement each, in the order of the log
 			return fmt.Errorf("apply event at position %d: %w", e.Position, err)
 		}
 	}
@@ -75,13 +74,13 @@ type organizationChange struct {
 }
 
 // add reports whether the event is folded; any other has statements of its own.
-func (f *fold) add(e *domain.Event) (folded bool, err error) {
+func (f *fold) add(e *domain.Event) (folded bool) {
 	o := f.organizations.at(e.Organization)
 	o.id, o.sequence = e.Organization, e.Sequence
 	switch body := e.Body.(type) {
 	case *domain.CompanyCreatedBody:
 		o.companies++
-		return false, nil
+		return false
 	case *domain.VersionReservedBody:
 		*f.reserved.at(versionKey{body.DocumentID, body.Version}) = reservation{e, body}
 		if !body.Renewed {
@@ -90,7 +89,7 @@ func (f *fold) add(e *domain.Event) (folded bool, err error) {
 	case *domain.VersionReleasedBody:
 		*f.released.at(versionKey{body.DocumentID, body.Version}) = release{e, body}
 	case *domain.RecordRegisteredBody:
-		err = f.addRegistered(e, o, body)
+		f.addRegistered(e, o, body)
 	case *domain.ClockResetBody, *domain.SignInLinkMadeBody: // the organization's sequence is all that changes
 	case *domain.RecordSupersededBody:
 		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
@@ -98,16 +97,13 @@ func (f *fold) add(e *domain.Event) (folded bool, err error) {
 		f.revoked = append(f.revoked, e)
 		f.feed = append(f.feed, feedRow{e, domain.StatusRevoked, body.Version, body.DocumentID})
 	default:
-		return false, nil
+		return false
 	}
-	return true, err
+	return true
 }
 
-func (f *fold) addRegistered(e *domain.Event, o *organizationChange, body *domain.RecordRegisteredBody) error {
-	version, err := body.Registered(nil)
-	if err != nil {
-		return err
-	}
+func (f *fold) addRegistered(e *domain.Event, o *organizationChange, body *domain.RecordRegisteredBody) {
+	version := body.Registered(nil)
 	r := registration{e, body, &version}
 	if body.Reserved {
 		o.unfinalized--
@@ -124,7 +120,6 @@ func (f *fold) addRegistered(e *domain.Event, o *organizationChange, body *domai
 	for _, company := range []domain.CompanyID{{}, e.Company} {
 		*f.usage.at(domain.UsageKey{Organization: e.Organization, Period: body.Period, Company: company})++
 	}
-	return nil
 }
 
 // Each row is looked up by its full key, and then by its place. A plain join would allow a walk over the shard, which
@@ -369,7 +364,7 @@ func queueRegistrations(b *pgx.Batch, sql string, shard domain.Shard, list []reg
 		column(list, func(r registration) []byte { return r.version.SHA256[:] }),
 		column(list, func(r registration) int64 { return r.version.SizeBytes }),
 		column(list, func(r registration) string { return r.version.MimeType }),
-		column(list, func(r registration) string { return r.version.GeneratedAt }),
+		column(list, func(r registration) string { return string(r.version.GeneratedAt) }),
 		column(list, func(r registration) time.Time { return r.version.ReceivedAt }),
 		column(list, func(r registration) int64 { return r.Position }))
 }

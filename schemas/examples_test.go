@@ -103,7 +103,8 @@ func TestExamplesAgree(t *testing.T) {
 	signed := evidence.Verify(exported, trust, evidence.Options{}).Record
 	told := map[string]map[string]any{
 		"publicId": {
-			"sha256": signed.SHA256, "sizeBytes": json.Number(strconv.FormatInt(signed.SizeBytes, 10)), "mimeType": signed.MimeType, "generatedAt": signed.GeneratedAt, "receivedAt": signed.ReceivedAt,
+			"sha256": signed.SHA256.String(), "sizeBytes": json.Number(strconv.FormatInt(signed.SizeBytes, 10)), "mimeType": signed.MimeType,
+			"generatedAt": string(signed.GeneratedAt), "receivedAt": evidence.FormatTime(signed.ReceivedAt),
 			"companyReference": "c-7f3a91", "source": "erp", "documentReference": "inv-2026-0001", "version": json.Number("1"),
 		},
 		"id":      {"sequence": json.Number("17"), "publicId": id},

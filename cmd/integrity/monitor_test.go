@@ -216,14 +216,14 @@ func TestMonitorIsInterrupted(t *testing.T) {
 func (w *watchedLog) proven() string {
 	w.t.Helper()
 	record := evidence.RecordPayload{
-		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: strings.Repeat("b", 64), MimeType: "text/plain",
-		GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: "2026-11-20T09:00:01Z", ReferencesSHA256: strings.Repeat("c", 64),
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: evidence.Hash{0xbb}, MimeType: "text/plain",
+		GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 9, 0, 1, 0, time.UTC), ReferencesSHA256: evidence.Hash{0xcc},
 	}
 	envelope := evidence.NewEnvelope(w.signer.SignPayload(record.AppendCanonical(nil)))
 	raw := sha256.Sum256([]byte(envelope.Payload))
 	sum := hex.EncodeToString(raw[:])
 	leaf := string(evidence.Leaf{
-		ID: "evt_" + strings.Repeat("0", 26), Type: "integrity.registered", OccurredAt: record.ReceivedAt, PayloadSHA256: &sum,
+		ID: "evt_" + strings.Repeat("0", 26), Type: "integrity.registered", OccurredAt: evidence.FormatTime(record.ReceivedAt), PayloadSHA256: &sum,
 		BodySHA256: strings.Repeat("d", 64), Nonce: strings.Repeat("A", 22),
 	}.AppendCanonical(nil))
 	var size int64

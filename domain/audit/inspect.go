@@ -78,7 +78,7 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 	switch b := e.Body.(type) {
 	case *domain.RecordRegisteredBody:
 		fail.agree("the payload's publicId as subject", b.Record.PublicID, e.Subject)
-		fail.agree("the payload's referencesSha256 of the event's references", b.References().SHA256(), b.Record.ReferencesSHA256)
+		fail.agree("the payload's referencesSha256 of the event's references", b.References().SHA256().String(), b.Record.ReferencesSHA256.String())
 		fail.agree("the ledger's issuer", c.Issuer, b.Record.Issuer)
 		fail.agree("the month of occurredAt", month, b.Period.String())
 		if b.Version < 1 || b.PreviousVersion != nil && (*b.PreviousVersion < 1 || *b.PreviousVersion >= b.Version) {

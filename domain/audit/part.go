@@ -187,9 +187,8 @@ func (c *Checker) unique(e *Event) (err error) {
 	}
 	switch b := e.Body.(type) {
 	case *domain.RecordRegisteredBody:
-		publicID, _ := domain.ParsePublicID(b.Record.PublicID) // read strictly with the event
 		claim(claimRecord, b.RecordID, e.ID.String())
-		version(publicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
+		version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
 	case *domain.VersionReservedBody:
 		version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
 	case *domain.CertificateIssuedBody:

@@ -89,12 +89,12 @@ func readRecordPayload(payload []byte) (RecordPayload, error) {
 		return RecordPayload{
 			Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
 			PublicID:         readPublicID(o),
-			SHA256:           readSHA256(o, "sha256"),
+			SHA256:           readHash(o, "sha256"),
 			SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
 			MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern.MatchString, "must be a lower-case media type/subtype without parameters"),
-			GeneratedAt:      readChecked(o, "generatedAt", checkNormalized),
-			ReceivedAt:       readTime(o, "receivedAt"),
-			ReferencesSHA256: readSHA256(o, "referencesSha256"),
+			GeneratedAt:      DeclaredTime(readChecked(o, "generatedAt", checkNormalized)),
+			ReceivedAt:       readInstant(o, "receivedAt"),
+			ReferencesSHA256: readHash(o, "referencesSha256"),
 		}
 	})
 }
@@ -106,9 +106,10 @@ func scanRecordPayload(payload []byte) (RecordPayload, bool) {
 	if !recordForm.Scan(payload, &m) {
 		return RecordPayload{}, false
 	}
-	p := RecordPayload(m.recordFields)
-	good := m == p.members() && plainTime(p.GeneratedAt, 9) && len(p.Issuer) >= 1 && len(p.Issuer) <= 512 && plainMediaType(p.MimeType) &&
-		len(p.PublicID) == 26 && only(p.PublicID, letters+"234567") && plainTime(p.ReceivedAt, 6) && plainSHA256(p.ReferencesSHA256) && plainSHA256(p.SHA256)
+	p, at := RecordPayload(m.recordFields), m.ReceivedAt
+	good := m == p.members() && plainTime(string(p.GeneratedAt), 9) && len(p.Issuer) >= 1 && len(p.Issuer) <= 512 && plainMediaType(p.MimeType) &&
+		len(p.PublicID) == 26 && only(p.PublicID, letters+"234567") && at.Year() >= 1 && at.Location() == time.UTC && at.Equal(at.Truncate(time.Microsecond)) &&
+		bytes.Equal(p.AppendCanonical(make([]byte, 0, len(payload))), payload) // of which no other spelling of the time is a part
 	if !good {
 		return RecordPayload{}, false
 	}
@@ -213,6 +214,19 @@ func readPublicID(o *strictjson.Object) string {
 
 func readSHA256(o *strictjson.Object, name string) string {
 	return o.Match(name, strictjson.Required, sha256Pattern.MatchString, sha256Rule)
+}
+
+// readHash and readInstant are zero if the member is wrong, which is one of the object's problems.
+func readHash(o *strictjson.Object, name string) (h Hash) {
+	if h.UnmarshalText([]byte(readSHA256(o, name))) != nil {
+		return Hash{}
+	}
+	return h
+}
+
+func readInstant(o *strictjson.Object, name string) time.Time {
+	at, _ := parseServiceTime(readTime(o, name))
+	return at
 }
 
 func readTime(o *strictjson.Object, name string) string {

@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"flag"
@@ -58,6 +59,15 @@ func testLogSigner(t testing.TB, name string, seed byte) logSigner {
 	return logSigner{key, private}
 }
 
+// instant reads a time that a test names.
+func instant(text string) time.Time {
+	at, err := parseServiceTime(text)
+	if err != nil {
+		panic(err)
+	}
+	return at
+}
+
 func newFixture(t testing.TB) fixture {
 	t.Helper()
 	f := fixture{
@@ -68,9 +78,9 @@ func newFixture(t testing.TB) fixture {
 		},
 	}
 	f.record = RecordPayload{
-		Issuer: "https://ledger.example/<é>", PublicID: "abcdefghijklmnopqrstuvwxya", SHA256: hexSHA256(testContent),
+		Issuer: "https://ledger.example/<é>", PublicID: "abcdefghijklmnopqrstuvwxya", SHA256: sha256.Sum256(testContent),
 		SizeBytes: int64(len(testContent)), MimeType: "application/pdf", GeneratedAt: "2026-11-19T09:30:00.123456789Z",
-		ReceivedAt: "2026-11-19T09:30:05.25Z", ReferencesSHA256: f.references.SHA256(),
+		ReceivedAt: instant("2026-11-19T09:30:05.25Z"), ReferencesSHA256: f.references.SHA256(),
 	}
 	f.status = StatusPayload{
 		PublicID: f.record.PublicID, PayloadSHA256: hexSHA256(f.record.AppendCanonical(nil)), Status: Current,

@@ -27,7 +27,7 @@ func TestEveryByteOfTheEvidence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Now: testNow, Document: &Document{f.record.SHA256, f.record.SizeBytes}}
+	opts := Options{Now: testNow, Document: &Document{f.record.SHA256.String(), f.record.SizeBytes}}
 	for _, receipt := range [][]byte{compact, indented} {
 		if got := Verify(receipt, f.trust, opts); got.ExitCode() != 0 || got.Signature != Valid || got.References != Valid || got.Observation != Valid {
 			t.Fatalf("%s", marshal(t, got))

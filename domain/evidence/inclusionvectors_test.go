@@ -79,7 +79,7 @@ func noteLine(name string, raw []byte) string {
 func (f fixture) leaf() Leaf {
 	payload := hexSHA256(f.record.AppendCanonical(nil))
 	return Leaf{
-		ID: "evt_01jd1v3m5kf2vb8c9q4x7z6w5t", Type: registeredType, OccurredAt: f.record.ReceivedAt, PayloadSHA256: &payload,
+		ID: "evt_01jd1v3m5kf2vb8c9q4x7z6w5t", Type: registeredType, OccurredAt: FormatTime(f.record.ReceivedAt), PayloadSHA256: &payload,
 		BodySHA256: hexSHA256([]byte("a body")), Nonce: base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{0xfc}, 16)),
 	}
 }
@@ -257,7 +257,7 @@ func (b *vectorBook) leaves() {
 		"a type with a newline":        func(l *Leaf) { l.Type += "\n" },
 		"no payload":                   func(l *Leaf) { l.PayloadSHA256 = nil },
 		"a payload in upper case":      func(l *Leaf) { l.PayloadSHA256 = pointer(strings.ToUpper(*l.PayloadSHA256)) },
-		"the document's hash":          func(l *Leaf) { l.PayloadSHA256 = &b.f.record.SHA256 },
+		"the document's hash":          func(l *Leaf) { l.PayloadSHA256 = pointer(b.f.record.SHA256.String()) },
 		"an empty id":                  func(l *Leaf) { l.ID = "" },
 		"an id of another kind":        func(l *Leaf) { l.ID = "rec" + l.ID[3:] },
 		"an id beyond 128 bits":        func(l *Leaf) { l.ID = "evt_8" + l.ID[5:] },

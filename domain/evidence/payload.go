@@ -48,6 +48,31 @@ const (
 	Revoked    Status = "revoked"
 )
 
+// Hash is a SHA-256, in text 64 lower-case hexadecimal characters.
+type Hash [sha256.Size]byte
+
+// String writes the 64 characters.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// AppendText appends the 64 characters.
+func (h Hash) AppendText(dst []byte) ([]byte, error) { return hex.AppendEncode(dst, h[:]), nil }
+
+// MarshalText writes the 64 characters.
+func (h Hash) MarshalText() ([]byte, error) { return h.AppendText(nil) }
+
+// UnmarshalText reads the 64 characters, in lower case only.
+func (h *Hash) UnmarshalText(text []byte) error {
+	if !plainSHA256(string(text)) {
+		return errors.New(sha256Rule)
+	}
+	_, err := hex.Decode(h[:], text)
+	return err
+}
+
+// DeclaredTime is a time as an origin declares it: a text that NormalizeGeneratedAt has made, because its fraction may be
+// finer than anything the service measures. Equal instants have equal texts.
+type DeclaredTime string
+
 // attested are the members that every payload about bytes has.
 type attested struct {
 	Algorithm  string `json:"algorithm"`
@@ -69,14 +94,14 @@ func canonical(members any) []byte {
 // RecordPayload is what the service attests of one version for ever: contract integrity-v1, algorithm SHA-256, time
 // source service-clock. SizeBytes, MimeType and GeneratedAt are the origin's words.
 type RecordPayload struct {
-	Issuer           string `json:"issuer"`
-	PublicID         string `json:"publicId"`
-	SHA256           string `json:"sha256"`           // lower-case hexadecimal
-	SizeBytes        int64  `json:"sizeBytes"`        // 0 to 2^53−1
-	MimeType         string `json:"mimeType"`         // type/subtype, lower case
-	GeneratedAt      string `json:"generatedAt"`      // normalized by NormalizeGeneratedAt
-	ReceivedAt       string `json:"receivedAt"`       // written by FormatTime
-	ReferencesSHA256 string `json:"referencesSha256"` // References.SHA256
+	Issuer           string       `json:"issuer"`
+	PublicID         string       `json:"publicId"` // 26 characters a-z and 2-7, perhaps some that no ledger has given out
+	SHA256           Hash         `json:"sha256"`
+	SizeBytes        int64        `json:"sizeBytes"` // 0 to 2^53−1
+	MimeType         string       `json:"mimeType"`  // type/subtype, lower case
+	GeneratedAt      DeclaredTime `json:"generatedAt"`
+	ReceivedAt       time.Time    `json:"receivedAt"`       // UTC, microseconds
+	ReferencesSHA256 Hash         `json:"referencesSha256"` // References.SHA256
 }
 
 type recordFields RecordPayload // without methods
@@ -151,8 +176,8 @@ var referencesForm = strictjson.FormOf[References]()
 // AppendCanonical appends the RFC 8785 form, which the record's payload commits to.
 func (r References) AppendCanonical(dst []byte) []byte { return referencesForm.Append(dst, &r) }
 
-// SHA256 is the lower-case hexadecimal hash of the canonical form.
-func (r References) SHA256() string { return hexSHA256(r.AppendCanonical(nil)) }
+// SHA256 is the hash of the canonical form.
+func (r References) SHA256() Hash { return sha256.Sum256(r.AppendCanonical(nil)) }
 
 func hexSHA256(b []byte) string {
 	sum := sha256.Sum256(b)
@@ -242,7 +267,7 @@ var (
 // stays text because the fraction may be finer than anything the service measures. Minutes and seconds that are left out
 // are 0, and 24:00:00 is the midnight at the end of its day. Equal instants have one normal form, and normalizing again
 // changes nothing. Contract, sections 3, 11 and 12.
-func NormalizeGeneratedAt(s string) (string, error) {
+func NormalizeGeneratedAt(s string) (DeclaredTime, error) {
 	found := generatedAtPattern.FindStringSubmatch(s)
 	if found == nil {
 		return "", errGeneratedAtForm
@@ -256,7 +281,8 @@ func NormalizeGeneratedAt(s string) (string, error) {
 	if hours == "24" && minutes == "00" && seconds == "00" && strings.Trim(fraction, "0") == "" {
 		hours, days = "00", 1
 	}
-	return normalize(parts[0]+"-"+parts[1]+"-"+parts[2]+"T"+hours+":"+minutes+":"+seconds, days, fraction, found[15])
+	normal, err := normalize(parts[0]+"-"+parts[1]+"-"+parts[2]+"T"+hours+":"+minutes+":"+seconds, days, fraction, found[15])
+	return DeclaredTime(normal), err
 }
 
 // NormalizeTimestamp is NormalizeGeneratedAt for the form of RFC 3339 alone, in

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -65,9 +66,11 @@ func FuzzCanonical(f *testing.F) {
 	f.Add("", "\\u0000", "\ufffd\ufeff", "e\u0301", int64(1<<53-1), int64(-1<<53+1))
 	f.Fuzz(func(t *testing.T, a, b, c, d string, m, n int64) {
 		m, n = m%(1<<53), n%(1<<53)
-		same(t, RecordPayload{a, b, c, m, d, a + b, b + c, c + d}.AppendCanonical(nil), map[string]any{
-			"contract": "integrity-v1", "algorithm": "SHA-256", "timeSource": "service-clock", "issuer": a, "publicId": b, "sha256": c,
-			"sizeBytes": m, "mimeType": d, "generatedAt": a + b, "receivedAt": b + c, "referencesSha256": c + d,
+		at := time.UnixMicro(n % (1 << 55)).UTC()
+		sum, other := Hash(sha256.Sum256([]byte(a))), Hash(sha256.Sum256([]byte(c)))
+		same(t, RecordPayload{a, b, sum, m, d, DeclaredTime(a + b), at, other}.AppendCanonical(nil), map[string]any{
+			"contract": "integrity-v1", "algorithm": "SHA-256", "timeSource": "service-clock", "issuer": a, "publicId": b, "sha256": hexSHA256([]byte(a)),
+			"sizeBytes": m, "mimeType": d, "generatedAt": a + b, "receivedAt": FormatTime(at), "referencesSha256": hexSHA256([]byte(c)),
 		})
 		status := StatusPayload{a, b, Status(c), d, n}
 		same(t, status.AppendCanonical(nil), map[string]any{
@@ -100,8 +103,8 @@ func TestParseRecordPayload(t *testing.T) {
 		"trailing newline":    string(good) + "\n",
 		"another order":       change(`"algorithm":"SHA-256","contract":"integrity-v1"`, `"contract":"integrity-v1","algorithm":"SHA-256"`),
 		"an escape":           change(`<`, `\u003c`),
-		"upper-case hash":     change(f.record.SHA256, "A"+f.record.SHA256[1:]),
-		"newline after hash":  change(f.record.SHA256, f.record.SHA256+`\n`),
+		"upper-case hash":     change(f.record.SHA256.String(), strings.ToUpper(f.record.SHA256.String())),
+		"newline after hash":  change(f.record.SHA256.String(), f.record.SHA256.String()+`\n`),
 		"newline after id":    change(f.record.PublicID, f.record.PublicID+`\n`),
 		"short id":            change(f.record.PublicID, f.record.PublicID[1:]),
 		"another algorithm":   change("SHA-256", "SHA-512"),
@@ -144,7 +147,7 @@ func FuzzParsePayload(f *testing.F) {
 	x := newFixture(f)
 	f.Add(x.record.AppendCanonical(nil))
 	f.Add(x.status.AppendCanonical(nil))
-	plain := RecordPayload{"https://ledger.example", strings.Repeat("a2z7bcde", 4)[:26], strings.Repeat("0f", 32), 9, "a/b", "2024-02-29T23:59:59.000000001Z", "2026-11-20T09:00:00.000001Z", strings.Repeat("a9", 32)}
+	plain := RecordPayload{"https://ledger.example", strings.Repeat("a2z7bcde", 4)[:26], Hash(bytes.Repeat([]byte{0x0f}, 32)), 9, "a/b", "2024-02-29T23:59:59.000000001Z", instant("2026-11-20T09:00:00.000001Z"), Hash(bytes.Repeat([]byte{0xa9}, 32))}
 	good := string(plain.AppendCanonical(nil))
 	if got, ok := scanRecordPayload([]byte(good)); !ok || got != plain {
 		f.Errorf("scanned %+v, %t of %s", got, ok, good)
@@ -316,7 +319,7 @@ func TestNormalizeGeneratedAt(t *testing.T) {
 		if v.Normalized != nil {
 			want = *v.Normalized
 		}
-		if got != want || (err == nil) != (v.Normalized != nil) {
+		if string(got) != want || (err == nil) != (v.Normalized != nil) {
 			t.Errorf("%s: %q became %q, %v; want %q", v.Name, v.Text, got, err, want)
 		}
 		if err != nil && (errors.Is(err, errGeneratedAtForm) && v.Form) {
@@ -387,7 +390,8 @@ func againstNaive(t interface {
 	Fatalf(format string, args ...any)
 }, s string) {
 	t.Helper()
-	normal, err := NormalizeGeneratedAt(s)
+	declared, err := NormalizeGeneratedAt(s)
+	normal := string(declared)
 	want, ok := naive(s)
 	// The standard library reads offsets up to 24:60, any number of digits of a fraction,
 	// and a fraction of its own where a layout has none.
@@ -402,7 +406,7 @@ func againstNaive(t interface {
 	if err != nil || !got.Equal(want) || !strings.HasSuffix(normal, "Z") || strings.HasSuffix(normal, "0Z") && strings.Contains(normal, ".") {
 		t.Fatalf("%q became %q", s, normal)
 	}
-	if again, err := NormalizeGeneratedAt(normal); err != nil || again != normal {
+	if again, err := NormalizeGeneratedAt(normal); err != nil || again != declared {
 		t.Fatalf("%q became %q", normal, again)
 	}
 }

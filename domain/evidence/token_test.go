@@ -56,7 +56,7 @@ func TestEveryByteOfTimedEvidence(t *testing.T) {
 	s := f.stamped(t, 5)
 	s.Tokens = []StampToken{stampToken("Alpha", f.alpha.token(t, s.Checkpoint), goodGenTime)}
 	e.Inclusion, e.Timestamps = &i, []Timestamp{s}
-	everyByte(t, f.trust, marshal(t, e), Options{Now: testNow, RequireTimestamp: true, RequireInclusion: true, Document: &Document{f.record.SHA256, f.record.SizeBytes}}, fewMasks)
+	everyByte(t, f.trust, marshal(t, e), Options{Now: testNow, RequireTimestamp: true, RequireInclusion: true, Document: &Document{f.record.SHA256.String(), f.record.SizeBytes}}, fewMasks)
 }
 
 // TestTokenOfOpenSSL: OpenSSL and this package agree on tokens of each other.

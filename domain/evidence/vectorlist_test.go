@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ func (b *vectorBook) goodReceipts() {
 func (b *vectorBook) documents() {
 	b.add("the document", b.good, compared(testContent, true))
 	b.add("the hash decides, not the length", b.issued(func(p *RecordPayload) { p.SizeBytes++ }), compared(testContent, true))
-	b.add("an empty document", b.issued(func(p *RecordPayload) { p.SHA256, p.SizeBytes = hexSHA256(nil), 0 }), compared([]byte{}, true))
+	b.add("an empty document", b.issued(func(p *RecordPayload) { p.SHA256, p.SizeBytes = sha256.Sum256(nil), 0 }), compared([]byte{}, true))
 	b.add("another document", b.good, compared(append(bytes.Clone(testContent), '\n'), false))
 	b.add("another document of the same length", b.good, compared(bytes.ToUpper(testContent), false))
 	b.add("an empty document in its place", b.good, compared([]byte{}, false))
@@ -92,29 +93,30 @@ func (b *vectorBook) payloads() {
 	b.add("status payload in the record's place", b.payload(status), recordFails(Invalid))
 	b.add("certificate contract in the record's place", b.payload(strings.Replace(canonical, "integrity-v1", "certificate-v1", 1)), recordFails(Invalid))
 	for name, change := range map[string]func(p *RecordPayload){
-		"generatedAt of February 30":     func(p *RecordPayload) { p.GeneratedAt = "2026-02-30T00:00:00Z" },
-		"generatedAt with an offset":     func(p *RecordPayload) { p.GeneratedAt = "2026-11-19T09:30:00+00:00" },
-		"generatedAt of second 60":       func(p *RecordPayload) { p.GeneratedAt = "2016-12-31T23:59:60Z" },
-		"generatedAt with a zero":        func(p *RecordPayload) { p.GeneratedAt = "2026-11-19T09:30:00.120Z" },
-		"generatedAt in lower case":      func(p *RecordPayload) { p.GeneratedAt = "2026-11-19t09:30:00z" },
-		"generatedAt of ten digits":      func(p *RecordPayload) { p.GeneratedAt = "2026-11-19T09:30:00.1234567891Z" },
-		"generatedAt of the year 0":      func(p *RecordPayload) { p.GeneratedAt = "0000-01-01T00:00:00Z" },
-		"generatedAt in other digits":    func(p *RecordPayload) { p.GeneratedAt = "２026-11-19T09:30:00Z" },
-		"receivedAt of nanoseconds":      func(p *RecordPayload) { p.ReceivedAt = "2026-11-19T09:30:05.123456789Z" },
-		"media type in upper case":       func(p *RecordPayload) { p.MimeType = "Application/pdf" },
-		"media type with a parameter":    func(p *RecordPayload) { p.MimeType = "text/plain; charset=utf-8" },
-		"publicId in upper case":         func(p *RecordPayload) { p.PublicID = strings.ToUpper(p.PublicID) },
-		"hash in upper case":             func(p *RecordPayload) { p.SHA256 = strings.ToUpper(p.SHA256) },
-		"newline at the end of the hash": func(p *RecordPayload) { p.SHA256 += "\n" },
-		"newline at the end of a time":   func(p *RecordPayload) { p.ReceivedAt += "\n" },
-		"empty issuer":                   func(p *RecordPayload) { p.Issuer = "" },
-		"issuer with a control":          func(p *RecordPayload) { p.Issuer = "https://ledger.example/\x1f" },
-		"issuer of 513 characters":       func(p *RecordPayload) { p.Issuer = strings.Repeat("😀", 513) },
-		"size below zero":                func(p *RecordPayload) { p.SizeBytes = -1 },
-		"size of 2^53":                   func(p *RecordPayload) { p.SizeBytes = 1 << 53 },
+		"generatedAt of February 30":  func(p *RecordPayload) { p.GeneratedAt = "2026-02-30T00:00:00Z" },
+		"generatedAt with an offset":  func(p *RecordPayload) { p.GeneratedAt = "2026-11-19T09:30:00+00:00" },
+		"generatedAt of second 60":    func(p *RecordPayload) { p.GeneratedAt = "2016-12-31T23:59:60Z" },
+		"generatedAt with a zero":     func(p *RecordPayload) { p.GeneratedAt = "2026-11-19T09:30:00.120Z" },
+		"generatedAt in lower case":   func(p *RecordPayload) { p.GeneratedAt = "2026-11-19t09:30:00z" },
+		"generatedAt of ten digits":   func(p *RecordPayload) { p.GeneratedAt = "2026-11-19T09:30:00.1234567891Z" },
+		"generatedAt of the year 0":   func(p *RecordPayload) { p.GeneratedAt = "0000-01-01T00:00:00Z" },
+		"generatedAt in other digits": func(p *RecordPayload) { p.GeneratedAt = "２026-11-19T09:30:00Z" },
+		"receivedAt of nanoseconds":   func(p *RecordPayload) { p.ReceivedAt = p.ReceivedAt.Truncate(time.Second).Add(123456789) },
+		"media type in upper case":    func(p *RecordPayload) { p.MimeType = "Application/pdf" },
+		"media type with a parameter": func(p *RecordPayload) { p.MimeType = "text/plain; charset=utf-8" },
+		"publicId in upper case":      func(p *RecordPayload) { p.PublicID = strings.ToUpper(p.PublicID) },
+		"empty issuer":                func(p *RecordPayload) { p.Issuer = "" },
+		"issuer with a control":       func(p *RecordPayload) { p.Issuer = "https://ledger.example/\x1f" },
+		"issuer of 513 characters":    func(p *RecordPayload) { p.Issuer = strings.Repeat("😀", 513) },
+		"size below zero":             func(p *RecordPayload) { p.SizeBytes = -1 },
+		"size of 2^53":                func(p *RecordPayload) { p.SizeBytes = 1 << 53 },
 	} {
 		b.add("payload: "+name, b.issued(change), recordFails(Invalid))
 	}
+	hash, received := b.f.record.SHA256.String(), FormatTime(b.f.record.ReceivedAt)
+	b.add("payload: hash in upper case", b.reworded(hash, strings.ToUpper(hash)), recordFails(Invalid))
+	b.add("payload: newline at the end of the hash", b.reworded(hash, hash+`\n`), recordFails(Invalid))
+	b.add("payload: newline at the end of a time", b.reworded(received, received+`\n`), recordFails(Invalid))
 	for name, change := range map[string]func(p *RecordPayload){
 		"issuer with quotes and beyond the BMP": func(p *RecordPayload) { p.Issuer = "\"a\\b/\u2028\U0001F600é\ue000" },
 		"issuer of 512 characters":              func(p *RecordPayload) { p.Issuer = strings.Repeat("😀", 512) },
@@ -128,12 +130,12 @@ func (b *vectorBook) payloads() {
 	// Whatever a declaration may say, a payload holds the normal form alone.
 	for _, v := range generatedAtVectors(b.t) {
 		if v.Normalized != nil && *v.Normalized == v.Text {
-			b.add("good payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) { p.GeneratedAt = v.Text }))
+			b.add("good payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) { p.GeneratedAt = DeclaredTime(v.Text) }))
 			continue
 		}
-		b.add("payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) { p.GeneratedAt = v.Text }), recordFails(Invalid))
+		b.add("payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) { p.GeneratedAt = DeclaredTime(v.Text) }), recordFails(Invalid))
 		if v.Normalized != nil {
-			b.add("good payload: generatedAt, "+v.Name+", normalized", b.issued(func(p *RecordPayload) { p.GeneratedAt = *v.Normalized }))
+			b.add("good payload: generatedAt, "+v.Name+", normalized", b.issued(func(p *RecordPayload) { p.GeneratedAt = DeclaredTime(*v.Normalized) }))
 		}
 	}
 	for name, text := range map[string]string{
@@ -273,7 +275,7 @@ func (b *vectorBook) referenceParts() {
 
 func (b *vectorBook) observations() {
 	status := string(b.f.status.AppendCanonical(nil))
-	early, late := b.f.record.ReceivedAt, FormatTime(testNow.Add(300*time.Second))
+	early, late := FormatTime(b.f.record.ReceivedAt), FormatTime(testNow.Add(300*time.Second))
 	at := func(t string) []byte { return b.observed(func(p *StatusPayload) { p.ObservedAt = t }) }
 	superseded := b.observed(func(p *StatusPayload) { p.Status = Superseded })
 	b.add("historical: superseded", superseded, observes(Superseded, 0))

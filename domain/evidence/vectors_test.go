@@ -152,6 +152,16 @@ func (b *vectorBook) issued(change func(p *RecordPayload)) []byte {
 	})
 }
 
+// reworded is issued of a text that no RecordPayload has.
+func (b *vectorBook) reworded(from, to string) []byte {
+	return b.envelope(func(f *fixture, e *Envelope) {
+		text := bytes.Replace(f.record.AppendCanonical(nil), []byte(from), []byte(to), 1)
+		f.status.PayloadSHA256 = hexSHA256(text)
+		*e = f.envelope()
+		e.Signed = f.signer.SignPayload(text)
+	})
+}
+
 // payload signs another text in the record's place.
 func (b *vectorBook) payload(text string) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) { e.Signed = f.signer.SignPayload([]byte(text)) })

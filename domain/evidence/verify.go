@@ -184,14 +184,14 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 	if opts.AcceptStampedBeforeRevocation && trust.isRevoked(e.KeyID) {
 		f.acceptStamped(e, trust, opts.Now)
 	} else if f.Record, _ = verifySigned(f, e.Signed, trust, ParseRecordPayload); f.Record != nil {
-		judgeTime(e, trust, f.Record.receivedAt(), opts.Now).tell(f)
+		judgeTime(e, trust, f.Record.ReceivedAt, opts.Now).tell(f)
 	}
 	if f.Record != nil {
 		f.verifyReferences(e.References)
 		f.verifyObservation(e, trust, opts.Now)
 		f.verifyInclusion(e, trust, opts)
 		f.verifyAsOf(e, trust, opts.Now)
-		f.compare(opts.Document, f.Record.SHA256, f.Record.SizeBytes)
+		f.compare(opts.Document, f.Record.SHA256.String(), f.Record.SizeBytes)
 	}
 	f.require(opts)
 }
@@ -225,7 +225,7 @@ func (f *Findings) acceptStamped(e Envelope, trust *TrustedKeys, now time.Time) 
 		return
 	}
 	r, _ := trust.revocation(key.KeyNames)
-	timing := judgeTime(e, trust, p.receivedAt(), now)
+	timing := judgeTime(e, trust, p.ReceivedAt, now)
 	if timing == nil || timing.finding != Valid || !timing.stamp.before.Before(r.since()) {
 		refuse(Untrusted, "the key has been revoked, and no pinned authority stamped the record before "+r.Since)
 		return
@@ -312,12 +312,6 @@ func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([
 	return &read, true
 }
 
-// receivedAt is the record's time: what was read strictly parses.
-func (p RecordPayload) receivedAt() time.Time {
-	at, _ := parseServiceTime(p.ReceivedAt)
-	return at
-}
-
 // verifyReferences is step 7. That there are exactly five members was seen when the receipt was read.
 func (f *Findings) verifyReferences(r *References) {
 	if r == nil {
@@ -345,7 +339,7 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 		return
 	}
 	observedAt, _ := parseServiceTime(p.ObservedAt)
-	if observedAt.Before(f.Record.receivedAt()) {
+	if observedAt.Before(f.Record.ReceivedAt) {
 		f.Observation = Invalid
 		f.fail("observation", "it is older than the record")
 		return
@@ -442,7 +436,7 @@ func (f *Findings) verifyAsOf(e Envelope, trust *TrustedKeys, now time.Time) {
 	asOf, _ := parseServiceTime(p.AsOf)
 	observedAt, _ := parseServiceTime(p.ObservedAt)
 	switch {
-	case asOf.Before(f.Record.receivedAt()):
+	case asOf.Before(f.Record.ReceivedAt):
 		f.fail("status as of", "its moment lies before the record")
 		return
 	case asOf.After(observedAt) || p.AsOfSequence > p.Sequence:

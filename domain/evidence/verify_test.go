@@ -52,8 +52,9 @@ func TestVerifyRecord(t *testing.T) {
 func TestDocumentHash(t *testing.T) {
 	f := newFixture(t)
 	receipt := marshal(t, f.envelope())
+	sum := f.record.SHA256.String()
 	for hash, want := range map[string]*bool{
-		strings.ToUpper(f.record.SHA256): pointer(true), hexSHA256(nil): pointer(false), f.record.SHA256[1:]: nil, f.record.SHA256 + "\n": nil,
+		strings.ToUpper(sum): pointer(true), hexSHA256(nil): pointer(false), sum[1:]: nil, sum + "\n": nil,
 	} {
 		got := Verify(receipt, f.trust, Options{Now: testNow, Document: &Document{hash, -1}})
 		if !reflect.DeepEqual(got.FileMatch, want) || (got.ExitCode() == 0) != (want != nil && *want) {
@@ -89,7 +90,7 @@ func (b *vectorBook) histories() {
 			v.Expect.ExitCode = exit
 		}
 	}
-	early, late := b.f.record.ReceivedAt, b.f.status.ObservedAt
+	early, late := FormatTime(b.f.record.ReceivedAt), b.f.status.ObservedAt
 	good := holds(Current, standard.AsOf, 40, 0)
 	b.add("as of: current then", then(unchanged), good)
 	b.add("as of: current then is not current now", then(unchanged), good, requireCurrent, exits(1))

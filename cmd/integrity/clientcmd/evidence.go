@@ -183,7 +183,7 @@ func describeFindings(f evidence.Findings, witnesses int) string {
 			line("time", "%s: existed before %s, says %s", f.Time, *f.ExistedBefore, *f.TimeAuthority)
 		}
 		if r := f.Record; r != nil {
-			line("record", "%s, received at %s by the clock of %s", r.PublicID, r.ReceivedAt, r.Issuer)
+			line("record", "%s, received at %s by the clock of %s", r.PublicID, evidence.FormatTime(r.ReceivedAt), r.Issuer)
 		}
 	}
 	for _, note := range f.Notes {

@@ -280,7 +280,7 @@ func (s *System) differs(d issued, item outbox.Item) string {
 		return "evidence: " + err.Error()
 	}
 	for place, sum := range map[string]string{
-		"the delivered file": hexSHA256(delivered), "the declaration": item.Declaration.SHA256, "the service's answer": item.Response.SHA256, "the evidence": payload.SHA256,
+		"the delivered file": hexSHA256(delivered), "the declaration": item.Declaration.SHA256, "the service's answer": item.Response.SHA256, "the evidence": payload.SHA256.String(),
 	} {
 		if sum != d.sha256 {
 			return place + " has another SHA-256 than the finalized document"

@@ -401,7 +401,7 @@ func TestAuditFindsTampering(t *testing.T) {
 		"payload signed by another key": func() {
 			e := v.event("integrity.registered")
 			body := *e.Body.(*domain.RecordRegisteredBody)
-			body.Record.SHA256 = strings.Repeat("ab", 32)
+			body.Record.SHA256 = evidence.Hash{0xab}
 			body.Payload = body.Record.AppendCanonical(nil)
 			body.KeyID, body.Signature = stranger.Key().KeyID, stranger.Sign(body.Payload)
 			e.Body = &body

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"strings"
 	"time"
 
 	"github.com/digitorus/timestamp"
@@ -75,7 +74,7 @@ func (d *drill) loseSigningKey(ctx context.Context) {
 	d.step("the signing key is lost", func() (string, bool, error) {
 		d.signingLost = d.whole()
 		p, err := evidence.ParseRecordPayload([]byte(d.before.Payload))
-		p.SHA256, p.ReceivedAt = strings.Repeat("0", 64), evidence.FormatTime(d.signingLost.Add(-time.Hour))
+		p.SHA256, p.ReceivedAt = evidence.Hash{}, d.signingLost.Add(-time.Hour).UTC().Truncate(time.Microsecond)
 		d.forged = evidence.NewEnvelope(d.keys.signer.SignPayload(p.AppendCanonical(nil)))
 		return "at " + evidence.FormatTime(d.signingLost) + "; whoever has it signs a record dated an hour earlier", true, err
 	})

@@ -90,7 +90,7 @@ func (c *checker) evidence() error {
 		if references.SHA256() != p.ReferencesSHA256 {
 			c.violate(Evidence, e.of.String(), nil, "the payload of %s is bound to other references", e)
 		}
-		if call := e.call; call != nil && call.Request.Hash != "" && call.Request.Hash != p.SHA256 {
+		if call := e.call; call != nil && call.Request.Hash != "" && call.Request.Hash != p.SHA256.String() {
 			c.violate(Evidence, e.of.String(), []*history.Call{call}, "%s was declared, but %s is signed", call.Request.Hash, p.SHA256)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -331,8 +332,13 @@ func (l *ledger) register(o *organization, c *history.Call) {
 	former := d.highest
 	d.highest = max(d.highest, r.Version)
 	references := evidence.References{CompanyReference: d.company, Source: d.source, DocumentReference: d.reference, Version: int64(r.Version), Salt: v.salt}
+	var sum evidence.Hash
+	received, err := time.Parse(time.RFC3339Nano, v.receivedAt)
+	if err = errors.Join(err, sum.UnmarshalText([]byte(r.Hash))); err != nil {
+		panic(err) // the simulation draws both
+	}
 	payload := evidence.RecordPayload{
-		Issuer: issuer, PublicID: v.publicID, SHA256: r.Hash, SizeBytes: r.SizeBytes, MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: v.receivedAt,
+		Issuer: issuer, PublicID: v.publicID, SHA256: sum, SizeBytes: r.SizeBytes, MimeType: r.MimeType, GeneratedAt: evidence.DeclaredTime(r.GeneratedAt), ReceivedAt: received,
 		ReferencesSHA256: references.SHA256(),
 	}.AppendCanonical(nil)
 	v.payload, v.signature = string(payload), l.signer.Sign(payload)
