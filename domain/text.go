@@ -11,14 +11,16 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"integrityledger/domain/strictjson"
 )
 
-// TextRule says what ValidText wants.
-const TextRule = "must be UTF-8 without U+0000"
+// TextRule says what ValidText requires.
+const TextRule = strictjson.TextRule
 
 // ValidText reports whether the ledger can keep a text. PostgreSQL refuses any other text, and with it the whole
 // statement in which it stands.
-func ValidText(text string) bool { return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0 }
+func ValidText(text string) bool { return strictjson.ValidText(text) }
 
 // ValidName reports whether a text can be the name of something: 1 to most characters on one line, none of which is a
 // control character or changes the direction of writing.

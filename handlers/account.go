@@ -96,17 +96,17 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 	c := callOf(r)
 	q := newQuery(r)
 	period := domain.PeriodOf(c.start)
-	q.match("period", strictjson.Optional, func(text string) bool {
+	q.Match("period", strictjson.Optional, func(text string) bool {
 		return period.UnmarshalText([]byte(text)) == nil && period.String() == text
 	}, "must be a month such as 2026-11")
-	limit := q.limit()
+	limit := readLimit(q)
 	var after *query.UsageCursor
-	q.cursor("after", func(text string) bool {
+	cursor(q, func(text string) bool {
 		cursor, ok := parseUsageCursor(text, period)
 		after = &cursor
 		return ok
 	})
-	if err := q.refusal(); err != nil {
+	if err := invalid(q.Problems()); err != nil {
 		return response{}, err
 	}
 	page, err := s.Store.UsageEntries(r.Context(), c.access, period, after, limit)

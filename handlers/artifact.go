@@ -211,16 +211,15 @@ const (
 	maxPageOffset = 10_000
 )
 
-func (q *parameters) page() (limit, offset int) {
-	limit = int(q.integer("limit", 1, maxPageLimit, pageLimit, strictjson.Optional))
-	offset = int(q.integer("offset", 0, maxPageOffset, 0, strictjson.Optional))
-	return limit, offset
+// readPage reads which page of a list is asked for.
+func readPage(o *strictjson.Object) (limit, offset int) {
+	return int(integer(o, "limit", 1, maxPageLimit, pageLimit)), int(integer(o, "offset", 0, maxPageOffset, 0))
 }
 
 func (s *server) listArtifacts(r *http.Request) (any, error) {
 	q := newQuery(r)
-	limit, offset := q.page()
-	if err := q.refusal(); err != nil {
+	limit, offset := readPage(q)
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	return s.artifactsOf(r.Context(), callOf(r), limit, offset)
@@ -237,14 +236,14 @@ func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (w
 // artifact answers an artifact with its newest statements. A later page has the versions alone that its statements are about.
 func (s *server) artifact(r *http.Request) (any, error) {
 	q, from := newQuery(r), query.NewestStatements()
-	later := q.cursor("after", func(text string) bool {
+	later := cursor(q, func(text string) bool {
 		review, approval, _ := strings.Cut(text, " ")
 		var wrong [2]error
 		from.Review, wrong[0] = domain.ParseID[domain.ReviewID](review)
 		from.Approval, wrong[1] = domain.ParseID[domain.ApprovalID](approval)
 		return wrong == [2]error{}
 	}) != ""
-	if err := q.refusal(); err != nil {
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	artifact, versions, next, err := s.Store.Artifact(r.Context(), callOf(r).access, artifactID(r), from)

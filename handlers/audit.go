@@ -56,16 +56,16 @@ func actorOf(e query.AuditEvent) wire.AuditActor {
 var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[a-z2-7]{26})$`)
 
 // auditQuestion reads the parameters of the history. With afterSequence the events after it come, oldest first.
-func auditQuestion(q *parameters) query.AuditQuestion {
+func auditQuestion(q *strictjson.Object) query.AuditQuestion {
 	var question query.AuditQuestion
-	question.Limit, question.Offset = q.page()
-	question.Before = q.integer("before", 1, strictjson.MaxInteger, 0, strictjson.Optional)
-	question.After = q.integer("afterSequence", 0, strictjson.MaxInteger, 0, strictjson.Optional)
-	question.Forward = q.values.Has("afterSequence")
-	action, _ := q.match("action", strictjson.Optional, func(text string) bool { return domain.EventType(text).Known() },
+	question.Limit, question.Offset = readPage(q)
+	question.Before = integer(q, "before", 1, strictjson.MaxInteger, 0)
+	question.After = integer(q, "afterSequence", 0, strictjson.MaxInteger, 0)
+	question.Forward = q.Has("afterSequence")
+	action := q.Match("action", strictjson.Optional, func(text string) bool { return domain.EventType(text).Known() },
 		"must be an action as events show it, such as certificate.issued")
 	question.Action = domain.EventType(action)
-	question.Target, _ = q.match("target", strictjson.Optional, targetPattern.MatchString, "must be the id of a target as events show it")
+	question.Target = q.Match("target", strictjson.Optional, targetPattern.MatchString, "must be the id of a target as events show it")
 	return question
 }
 
@@ -73,7 +73,7 @@ func auditQuestion(q *parameters) query.AuditQuestion {
 func (s *server) auditEvents(r *http.Request) (any, error) {
 	q := newQuery(r)
 	question := auditQuestion(q)
-	if err := q.refusal(); err != nil {
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	page, err := s.Store.AuditEvents(r.Context(), callOf(r).access, question)

@@ -130,7 +130,7 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 		if c.form, err = url.ParseQuery(string(body)); err != nil {
 			return invalidField("", strictjson.CodeFormat, "the form is not well formed")
 		}
-		return invalid(textProblems(c.form))
+		return invalid(strictjson.Fields(c.form).Wrong())
 	}
 	return nil
 }

@@ -182,35 +182,43 @@ func (s *server) certify(stored query.SignedCertificate, sum *[32]byte) (wire.Ve
 // verification asks to compare a hash with any organization's certificate.
 type verification struct {
 	publicID domain.PublicID
-	sum      [32]byte
+	sum      *[32]byte
 }
 
 func readVerification(o *strictjson.Object) verification {
 	return verification{publicID(o.String("publicId", strictjson.Required)), readSHA256(o, strictjson.Required)}
 }
 
-func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
-	sum, ok := domain.ParseSHA256(o.String("sha256", presence))
-	if !ok && o.OK("sha256") {
-		o.Problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
+// readSHA256 reads a hash; nil if it is absent or wrong.
+func readSHA256(o *strictjson.Object, presence strictjson.Presence) *[32]byte {
+	text := o.String("sha256", presence)
+	if !o.OK("sha256") {
+		return nil
 	}
-	return sum
+	sum, ok := domain.ParseSHA256(text)
+	if !ok {
+		o.Problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
+		return nil
+	}
+	return &sum
 }
+
+// optionalHash reads the hash of a comparison, which may be asked for without one.
+func optionalHash(o *strictjson.Object) *[32]byte { return readSHA256(o, strictjson.Optional) }
 
 func (s *server) verifyHash(ctx context.Context, _ *call, v verification) (any, error) {
 	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {
 		return nil, err
 	}
-	view, _ := s.certify(stored, &v.sum)
+	view, _ := s.certify(stored, v.sum)
 	return view, nil
 }
 
 // verifyPublicly answers anyone who has the public id, with or without a hash to compare.
 func (s *server) verifyPublicly(r *http.Request) (any, error) {
-	q := newQuery(r)
-	hash := q.digest("sha256", strictjson.Optional)
-	if err := q.refusal(); err != nil {
+	hash, err := queried(r, optionalHash)
+	if err != nil {
 		return nil, err
 	}
 	return s.verifyPublished(r.Context(), certificateID(r), hash)

@@ -58,10 +58,10 @@ func companyID(r *http.Request) domain.CompanyID {
 // listCompanies shows the companies granted to the key, or all of them to an administrator.
 func (s *server) listCompanies(r *http.Request) (any, error) {
 	q := newQuery(r)
-	all := q.boolean("all")
-	limit, after := q.limit(), q.cursor("after", domain.ValidReference)
-	status, _ := q.match("status", strictjson.Optional, isCompanyStatus, companyStatusRule)
-	if err := q.refusal(); err != nil {
+	all := q.Bool("all", strictjson.Optional)
+	limit, after := readLimit(q), cursor(q, domain.ValidReference)
+	status := q.Match("status", strictjson.Optional, isCompanyStatus, companyStatusRule)
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	access := callOf(r).access
@@ -87,8 +87,8 @@ func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, er
 // listAccess shows which keys may use the company of the path, and which no longer may.
 func (s *server) listAccess(r *http.Request) (any, error) {
 	q := newQuery(r)
-	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.KeyID])
-	if err := q.refusal(); err != nil {
+	limit, after := readLimit(q), cursorID(q, domain.ParseID[domain.KeyID])
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	list, more, err := s.Store.KeysOfCompany(r.Context(), callOf(r).access.Organization, companyID(r), after, limit)
@@ -106,8 +106,8 @@ func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
 // listWebhookAccess shows which destinations hear of the company of the path, and which no longer do.
 func (s *server) listWebhookAccess(r *http.Request) (any, error) {
 	q := newQuery(r)
-	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.WebhookID])
-	if err := q.refusal(); err != nil {
+	limit, after := readLimit(q), cursorID(q, domain.ParseID[domain.WebhookID])
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	list, more, err := s.Store.WebhooksOfCompany(r.Context(), callOf(r).access.Organization, companyID(r), after, limit)

@@ -13,7 +13,6 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
@@ -25,9 +24,8 @@ const pendingState domain.Status = "pending"
 // signature, no hash, mismatch, state. The hash that is compared is the one inside the verified payload, and it is
 // never answered.
 func (s *server) compare(r *http.Request) (any, error) {
-	q := newQuery(r)
-	hash := q.digest("sha256", strictjson.Optional)
-	if err := q.refusal(); err != nil {
+	hash, err := queried(r, optionalHash)
+	if err != nil {
 		return nil, err
 	}
 	return s.comparison(r.Context(), publicID(variable(r, "publicId")), hash)

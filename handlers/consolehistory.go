@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -106,9 +105,9 @@ func (s *server) history(r *http.Request) (any, error) {
 // there is nothing, nothing but the session is read. Of more than a page has, the newest are answered.
 func (s *server) newEvents(r *http.Request) (any, error) {
 	c, question, asked := callOf(r), historyQuestion(r.URL.Query()), newQuery(r)
-	question.After = asked.integer("after", 0, math.MaxInt64, 0, strictjson.Required)
-	if len(asked.problems) > 0 {
-		return nil, domain.Invalid(asked.problems)
+	question.After = asked.Int("after", 0, strictjson.MaxInteger, strictjson.Required)
+	if err := invalid(asked.Wrong()); err != nil {
+		return nil, err
 	}
 	if question.After >= c.access.Sequence {
 		return response{status: http.StatusNoContent}, nil

@@ -132,7 +132,7 @@ func (s *server) mark(ctx context.Context, c *call, uses []web.Allowance, period
 // the first page.
 func (s *server) showEntries(r *http.Request, shown web.PlanPage, period domain.Period) (any, error) {
 	c, after, asked := callOf(r), (*query.UsageCursor)(nil), newQuery(r)
-	asked.cursor("after", func(text string) bool {
+	cursor(asked, func(text string) bool {
 		cursor, ok := parseUsageCursor(text, period)
 		if ok {
 			after = &cursor

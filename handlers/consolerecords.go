@@ -142,7 +142,7 @@ func (s *server) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, 
 	if after := q.Get("after"); after != "" {
 		asked.Set("after", after)
 	}
-	records, next, err := s.recordsOfCompany(r, &parameters{values: asked})
+	records, next, err := s.recordsOfCompany(r, strictjson.Query(asked))
 	if refused := refusal(err); refused != nil && refused.Code == domain.CompanyNotAuthorized {
 		err = invalidField("/companyReference", codeUnknownValue, refused.Message)
 	}

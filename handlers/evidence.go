@@ -50,8 +50,8 @@ func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stor
 // of an earlier moment.
 func (s *server) evidence(r *http.Request) (any, error) {
 	q := newQuery(r)
-	at, timestamps := q.moment(), q.boolean("timestamps")
-	if err := q.refusal(); err != nil {
+	at, timestamps := readMoment(q), q.Bool("timestamps", strictjson.Optional)
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	envelope, err := s.export(r.Context(), callOf(r), publicID(variable(r, "publicId")), at, timestamps)
@@ -170,19 +170,7 @@ func parseInstant(text string) (at time.Time, ok bool) {
 	return at.UTC(), err == nil
 }
 
-func (q *parameters) moment() *query.Moment {
-	text, given := q.text("at", strictjson.Optional)
-	if !given {
-		return nil
-	}
-	at, ok := parseMoment(text)
-	if !ok {
-		q.problem("at", strictjson.CodeFormat, momentRule)
-	}
-	return &at
-}
-
-// readMoment reads the member at of a tool's input.
+// readMoment reads the member at; nil if it is absent.
 func readMoment(o *strictjson.Object) *query.Moment {
 	if !o.Has("at") {
 		return nil
@@ -278,8 +266,8 @@ const timestampPage = 20
 // it changes only where a slower authority's token of an earlier checkpoint comes after it, or the database is restored.
 func (s *server) timestamps(r *http.Request) (any, error) {
 	q := newQuery(r)
-	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)
-	if err := q.refusal(); err != nil {
+	after := integer(q, "after", 0, strictjson.MaxInteger, 0)
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	if s.Transparency == nil {

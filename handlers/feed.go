@@ -30,12 +30,12 @@ func (s *server) epoch() int64 {
 // changes answers a page of the change feed; where it is empty, the caller may wait for the next event.
 func (s *server) changes(r *http.Request) (any, error) {
 	q := newQuery(r)
-	company := q.reference("companyReference")
-	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)
-	epoch := q.integer("epoch", 0, strictjson.MaxInteger, query.AnyEpoch, strictjson.Optional)
-	limit := int(q.integer("limit", 1, maxFeedLimit, feedLimit, strictjson.Optional))
-	wait := time.Duration(q.integer("wait", 0, 25, 0, strictjson.Optional)) * time.Second
-	if err := q.refusal(); err != nil {
+	company := domain.ReadReference(q, "companyReference")
+	after := integer(q, "after", 0, strictjson.MaxInteger, 0)
+	epoch := integer(q, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch)
+	limit := int(integer(q, "limit", 1, maxFeedLimit, feedLimit))
+	wait := time.Duration(integer(q, "wait", 0, 25, 0)) * time.Second
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	page, known, err := s.changesAfter(r.Context(), callOf(r).access, company, epoch, after, limit)

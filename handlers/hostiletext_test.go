@@ -103,7 +103,7 @@ func (a *attack) signIn() {
 var (
 	variableOfPath = regexp.MustCompile(`\{(\w+)[^/}]*(?:\{[^}]*\}[^/}]*)*\}`)
 	nameInPage     = regexp.MustCompile(`<(?:input|select|textarea|button)\b[^>]*\bname="([\w.-]+)"`)
-	nameInProgram  = regexp.MustCompile(`(?:\.(?:Get|Has|text|match|integer|boolean|cursor|instant|digest|reference)|known|cursorID\w*|textOf)\((?:\w+, )?"([\w-]+)"|\["([\w-]+)"\]`)
+	nameInProgram  = regexp.MustCompile(`(?:\.(?:Get|Has|String|Match|Sized|Int|Bool|NullableString|NullableInt|StringList|ReadReference)|known|integer|instant|optionalReference|readTime|readNames|textOf)\((?:\w+, )?"([\w-]+)"|\["([\w-]+)"\]`)
 )
 
 // names are the names of all the fields and parameters that the pages offer or the handlers read.
@@ -126,7 +126,7 @@ func names(t *testing.T) []string {
 			}
 		}
 	}
-	for _, known := range []string{"companies", "name", "reason", "after", "said", "email", "companyReference"} {
+	for _, known := range []string{"companies", "name", "reason", "after", "said", "email", "companyReference", "limit", "sha256"} {
 		if !found[known] {
 			t.Fatalf("the field %s was not found among %v", known, slices.Sorted(maps.Keys(found)))
 		}

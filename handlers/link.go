@@ -66,9 +66,9 @@ func readOAuthScopes(o *strictjson.Object) []domain.Scope {
 // listLinks shows the links of the key's member, newest first; those of all members to an owner or admin.
 func (s *server) listLinks(r *http.Request) (any, error) {
 	q := newQuery(r)
-	all := q.boolean("all")
-	limit, offset := q.page()
-	if err := q.refusal(); err != nil {
+	all := q.Bool("all", strictjson.Optional)
+	limit, offset := readPage(q)
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	c := callOf(r)

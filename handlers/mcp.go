@@ -303,8 +303,8 @@ func (s *server) ordinaryMCP() *mcpEndpoint {
 		{name: "listar_documentos", scope: domain.ArtifactsRead, effect: mcp.Reads,
 			input: object(contract, "", "pageLimit", "offset"), output: object(contract, "Artifacts"),
 			read: func(o *strictjson.Object) toolCall {
-				limit, offset := integer(o, "limit", 1, maxPageLimit, pageLimit), integer(o, "offset", 0, maxPageOffset, 0)
-				return func(ctx context.Context, c *call) (any, error) { return s.artifactsOf(ctx, c, int(limit), int(offset)) }
+				limit, offset := readPage(o)
+				return func(ctx context.Context, c *call) (any, error) { return s.artifactsOf(ctx, c, limit, offset) }
 			}},
 		{name: "consultar_consumo", scope: anyScope, effect: mcp.Reads,
 			input: object(contract, ""), output: object(contract, "AccountUsage"),
@@ -356,20 +356,8 @@ func (s *server) integrityMCP() *mcpEndpoint {
 		{name: "integrity_verify", scope: domain.IntegrityRead, effect: mcp.Reads, limits: true,
 			input: object(contract, "", "publicId", "sha256"), output: object(contract, "Comparison"),
 			read: func(o *strictjson.Object) toolCall {
-				id := publicID(o.String("publicId", strictjson.Required))
-				var hash *[32]byte
-				if sum := readSHA256(o, strictjson.Optional); o.Has("sha256") {
-					hash = &sum
-				}
+				id, hash := publicID(o.String("publicId", strictjson.Required)), optionalHash(o)
 				return func(ctx context.Context, _ *call) (any, error) { return s.comparison(ctx, id, hash) }
 			}},
 	})
-}
-
-// integer reads an optional member.
-func integer(o *strictjson.Object, name string, least, most, absent int64) int64 {
-	if !o.Has(name) {
-		return absent
-	}
-	return o.Int(name, least, most, strictjson.Optional)
 }

@@ -263,8 +263,10 @@ func (s *server) takeIn(w http.ResponseWriter, r *http.Request, p policy) error 
 	if err := s.readBody(w, r, p.body); err != nil {
 		return err
 	}
-	if err := invalid(textProblems(r.URL.Query())); err != nil {
-		return err
+	if r.URL.RawQuery != "" { // also for handlers that read no query
+		if err := invalid(strictjson.Query(r.URL.Query()).Wrong()); err != nil {
+			return err
+		}
 	}
 	if p.queues || p.caller == withSession && p.body != bodyNone && !p.body.readByHandler() { // a session may end while the body travels
 		if err := s.judgeAgain(r); err != nil {
@@ -277,7 +279,7 @@ func (s *server) takeIn(w http.ResponseWriter, r *http.Request, p policy) error 
 		}
 	}
 	if p.noQuery {
-		return newQuery(r).refusal()
+		return invalid(newQuery(r).Problems())
 	}
 	return nil
 }

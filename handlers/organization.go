@@ -58,8 +58,8 @@ func keyID(r *http.Request) domain.KeyID { return pathID(r, "keyId", domain.Pars
 // listKeys shows every API key of the organization, oldest first.
 func (s *server) listKeys(r *http.Request) (any, error) {
 	q := newQuery(r)
-	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.KeyID])
-	if err := q.refusal(); err != nil {
+	limit, after := readLimit(q), cursorID(q, domain.ParseID[domain.KeyID])
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	keys, more, err := s.Store.KeysPage(r.Context(), callOf(r).access.Organization, after, limit)
@@ -202,8 +202,8 @@ func ViewMember(m domain.Member) wire.FullMember {
 // listMembers shows every membership of the organization, oldest first, ended ones included.
 func (s *server) listMembers(r *http.Request) (any, error) {
 	q := newQuery(r)
-	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.MemberID])
-	if err := q.refusal(); err != nil {
+	limit, after := readLimit(q), cursorID(q, domain.ParseID[domain.MemberID])
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	members, more, err := s.Store.MembersPage(r.Context(), callOf(r).access.Organization, after, limit)

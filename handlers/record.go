@@ -147,27 +147,11 @@ var versionMembers = []string{"companyReference", "source", "documentReference",
 
 // lookup finds the record of a link, or of a version.
 func (s *server) lookup(r *http.Request) (any, error) {
-	q := newQuery(r)
-	if q.values.Has("publicId") {
-		id, _ := q.text("publicId", strictjson.Optional)
-		for _, name := range versionMembers {
-			if _, given := q.text(name, strictjson.Optional); given {
-				q.problem(name, codeConflict, besideLink)
-			}
-		}
-		if err := q.refusal(); err != nil {
-			return nil, err
-		}
-		return s.recordOf(r.Context(), callOf(r), publicID(id))
-	}
-	version := domain.VersionReference{
-		CompanyReference: q.reference("companyReference"), Source: q.reference("source"), DocumentReference: q.reference("documentReference"),
-		Version: int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
-	}
-	if err := q.refusal(); err != nil {
+	find, err := queried(r, s.readLookup)
+	if err != nil {
 		return nil, err
 	}
-	return s.lookUp(r.Context(), callOf(r), version)
+	return find(r.Context(), callOf(r))
 }
 
 func (s *server) lookUp(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
@@ -175,7 +159,7 @@ func (s *server) lookUp(ctx context.Context, c *call, version domain.VersionRefe
 	return s.viewRecord(found), err
 }
 
-// readLookup is lookup for a tool.
+// readLookup reads what names a record: its public id, or its version.
 func (s *server) readLookup(o *strictjson.Object) toolCall {
 	if !o.Has("publicId") {
 		return called(domain.ReadVersionReference, s.lookUp)(o)
@@ -225,22 +209,22 @@ func (s *server) listRecords(r *http.Request) (any, error) {
 }
 
 // recordsOfCompany is a page of them, and the cursor of the next one.
-func (s *server) recordsOfCompany(r *http.Request, q *parameters) (records []domain.Record, next *string, err error) {
-	asked := query.RecordQuestion{Limit: q.limit(), From: q.instant("receivedFrom"), To: q.instant("receivedTo")}
-	asked.Company, asked.Source, asked.Document = q.reference("companyReference"), q.optionalReference("source"), q.optionalReference("documentReference")
+func (s *server) recordsOfCompany(r *http.Request, q *strictjson.Object) (records []domain.Record, next *string, err error) {
+	asked := query.RecordQuestion{Limit: readLimit(q), From: instant(q, "receivedFrom"), To: instant(q, "receivedTo")}
+	asked.Company, asked.Source, asked.Document = domain.ReadReference(q, "companyReference"), optionalReference(q, "source"), optionalReference(q, "documentReference")
 	asked.Status = known(q, "status", domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked)
-	if asked.Document != "" && !q.values.Has("source") {
-		q.problem("source", strictjson.CodeRequired, "the parameter is required with documentReference: a reference names a document of one source")
+	if asked.Document != "" && !q.Has("source") {
+		q.Problem("source", strictjson.CodeRequired, "the parameter is required with documentReference: a reference names a document of one source")
 	}
 	if asked.From != nil && asked.To != nil && !asked.From.Before(*asked.To) {
-		q.problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
+		q.Problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
 	}
 	same := list("records", asked.Company, asked.Source, asked.Document, string(asked.Status), instantText(asked.From), instantText(asked.To))
-	q.listCursor(same, func(place string) (ok bool) {
+	listCursor(q, same, func(place string) (ok bool) {
 		asked.Before, ok = parsePlace(place)
 		return ok
 	})
-	if err := q.refusal(); err != nil {
+	if err := invalid(q.Problems()); err != nil {
 		return nil, nil, err
 	}
 	page, err := s.Store.Records(r.Context(), callOf(r).access, asked)
@@ -264,8 +248,8 @@ func parsePlace(text string) (int64, bool) {
 // search lists the records of a hash, newest first, of companies granted to the key.
 func (s *server) search(r *http.Request) (any, error) {
 	q := newQuery(r)
-	sum, limit, before := q.digest("sha256", strictjson.Required), q.limit(), cursorID(q, "after", domain.ParseID[domain.RecordID])
-	if err := q.refusal(); err != nil {
+	sum, limit, before := readSHA256(q, strictjson.Required), readLimit(q), cursorID(q, domain.ParseID[domain.RecordID])
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	records, more, err := s.Store.Search(r.Context(), callOf(r).access, *sum, before, limit)
@@ -312,17 +296,17 @@ func (s *server) releaseReservation(ctx context.Context, c *call, id domain.Publ
 // listReservations lists versions of a company that were reserved and are not registered, the first to expire first.
 func (s *server) listReservations(r *http.Request) (any, error) {
 	q := newQuery(r)
-	asked := query.ReservationQuestion{Company: q.reference("companyReference"), Limit: q.limit(), Now: callOf(r).start}
+	asked := query.ReservationQuestion{Company: domain.ReadReference(q, "companyReference"), Limit: readLimit(q), Now: callOf(r).start}
 	asked.Status = known(q, "status", domain.ReservationPending, domain.ReservationExpired, domain.ReservationReleased)
 	same := list("reservations", asked.Company, string(asked.Status))
-	q.listCursor(same, func(place string) bool {
+	listCursor(q, same, func(place string) bool {
 		micros, id, _ := strings.Cut(place, " ")
 		at, timed := parsePlace(micros)
 		public, ok := domain.ParsePublicID(id)
 		asked.After = &query.ReservationPlace{ExpiresAt: time.UnixMicro(at), PublicID: public}
 		return timed && ok
 	})
-	if err := q.refusal(); err != nil {
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	page, err := s.Store.Reservations(r.Context(), callOf(r).access, asked)

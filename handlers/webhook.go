@@ -207,10 +207,10 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 // listDeliveries shows the deliveries of a destination, newest first.
 func (s *server) listDeliveries(r *http.Request) (any, error) {
 	q := newQuery(r)
-	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.DeliveryID])
-	status, _ := q.match("status", strictjson.Optional, func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 },
+	limit, after := readLimit(q), cursorID(q, domain.ParseID[domain.DeliveryID])
+	status := q.Match("status", strictjson.Optional, func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 },
 		"must be pending, delivered, exhausted, suppressed or cancelled")
-	if err := q.refusal(); err != nil {
+	if err := invalid(q.Problems()); err != nil {
 		return nil, err
 	}
 	list, more, err := s.Store.Deliveries(r.Context(), callOf(r).access.Organization, webhookID(r), projections.DeliveryStatus(status), after, limit)

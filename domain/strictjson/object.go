@@ -17,16 +17,17 @@ type Problem struct {
 
 // Codes of the problems that this package finds; callers may add others.
 const (
-	CodeRequired  = "REQUIRED"         // the member is missing
-	CodeType      = "TYPE"             // the member has another JSON type than it must have
-	CodeUnknown   = "UNKNOWN_MEMBER"   // the object has no such member
-	CodeDuplicate = "DUPLICATE_MEMBER" // the name appears more than once
-	CodeInteger   = "INTEGER"          // a number that is not -?(0|[1-9][0-9]*)
-	CodeRange     = "RANGE"            // an integer out of bounds
-	CodeFormat    = "FORMAT"           // a string of another form
-	CodeLength    = "LENGTH"           // too short or too long
-	CodeNUL       = "NUL"              // U+0000 inside a string
-	CodeMore      = "MORE"             // in the place of those that are not listed
+	CodeRequired  = "REQUIRED"          // the member is missing
+	CodeType      = "TYPE"              // the member has another JSON type than it must have
+	CodeUnknown   = "UNKNOWN_MEMBER"    // the object has no such member
+	CodeParameter = "UNKNOWN_PARAMETER" // the query has no such parameter
+	CodeDuplicate = "DUPLICATE_MEMBER"  // the name appears more than once
+	CodeInteger   = "INTEGER"           // a number that is not -?(0|[1-9][0-9]*)
+	CodeRange     = "RANGE"             // an integer out of bounds
+	CodeFormat    = "FORMAT"            // a string of another form
+	CodeLength    = "LENGTH"            // too short or too long
+	CodeNUL       = "NUL"               // U+0000 inside a string
+	CodeMore      = "MORE"              // in the place of those that are not listed
 )
 
 // MaxInteger and MinInteger bound every integer: what a double holds exactly (RFC 7493, section 2.2).
@@ -51,7 +52,8 @@ const (
 	Optional Presence = false
 )
 
-// Object reads the members of one JSON object and remembers all that is wrong. A method whose member is missing or
+// Object reads the members of one JSON object, the parameters of a query or the fields of a form, and remembers all that
+// is wrong. A method whose member is missing or
 // wrong returns the zero value; callers read everything they know, then ask for Problems. An Object is never nil: where
 // the object itself is missing or is something else, every member is absent and no further problem is reported. It is
 // not safe for concurrent use.
@@ -87,6 +89,7 @@ var (
 // report is shared by an object and all objects read from it.
 type report struct {
 	meter    *Meter
+	source   source
 	steps    int64 // taken since they were last counted
 	objects  []*Object
 	problems []Problem // at most one more than MaxProblems
@@ -165,7 +168,7 @@ func (o *Object) entry(name string) *entry {
 // entry says so.
 func (o *Object) Problems() []Problem {
 	r := o.report
-	list := append([]Problem(nil), r.problems...)
+	list := o.Wrong()
 	for _, object := range r.objects {
 		list = object.appendUnexpected(list)
 	}
@@ -173,6 +176,9 @@ func (o *Object) Problems() []Problem {
 	r.steps = 0
 	return Listed(list, MaxProblems)
 }
+
+// Wrong lists what the reading methods have found wrong so far. Unknown members are not among it.
+func (o *Object) Wrong() []Problem { return append([]Problem(nil), o.report.problems...) }
 
 // Listed is the list of problems as it is shown: where it is longer than most,
 // the last of so many is of CodeMore and stands for the rest.
@@ -187,7 +193,7 @@ func Listed(problems []Problem, most int) []Problem {
 // appendUnexpected appends the members that were not asked for and those given twice,
 // until the list is longer than MaxProblems.
 func (o *Object) appendUnexpected(list []Problem) []Problem {
-	if len(list) > MaxProblems || !o.hasUnexpected() {
+	if len(list) > MaxProblems || o.report.source == fromForm || !o.hasUnexpected() {
 		return list
 	}
 	seen := make([]int, len(o.entries))
@@ -197,6 +203,8 @@ func (o *Object) appendUnexpected(list []Problem) []Problem {
 		switch {
 		case seen[i] == 2:
 			list = append(list, o.about(m.Name, CodeDuplicate, "the member appears more than once"))
+		case seen[i] == 1 && !o.entries[i].asked && o.report.source == fromQuery:
+			list = append(list, o.about(m.Name, CodeParameter, "there is no such parameter"))
 		case seen[i] == 1 && !o.entries[i].asked:
 			message := "there is no such member"
 			if similar := o.similar(m.Name); similar != "" {
@@ -459,7 +467,7 @@ func (o *Object) get(name string, p Presence) (Value, bool) {
 		return o.members[e.first].Value, true
 	}
 	if p == Required && o.present {
-		o.Problem(name, CodeRequired, "the member is required")
+		o.Problem(name, CodeRequired, "the "+o.report.source.noun()+" is required")
 	}
 	return Value{}, false
 }
@@ -468,8 +476,10 @@ func (o *Object) get(name string, p Presence) (Value, bool) {
 func (o *Object) typed(name string, p Presence, nullable bool, kind Kind) (v Value, ok bool) {
 	v, ok = o.get(name, p)
 	switch {
-	case !ok, nullable && v.kind == Null:
+	case !ok, nullable && (v.kind == Null || o.report.source == fromForm && v.isBlank()):
 		return Value{}, false
+	case v.kind == rawText:
+		return o.asKind(name, kind, v)
 	case v.kind != kind:
 		o.Problem(name, CodeType, fmt.Sprintf("must be %s, not %s", kind, v.kind))
 		return Value{}, false

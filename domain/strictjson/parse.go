@@ -28,11 +28,12 @@ const (
 	String
 	Array
 	ObjectKind
+	rawText // text of a query or a form, which becomes what it is read as; its items are all values of the name
 )
 
 // String names the kind as a message to a person would.
 func (k Kind) String() string {
-	return [...]string{Null: "null", Bool: "a boolean", Number: "a number", String: "a string", Array: "an array", ObjectKind: "an object"}[k]
+	return [...]string{Null: "null", Bool: "a boolean", Number: "a number", String: "a string", Array: "an array", ObjectKind: "an object", rawText: "a text"}[k]
 }
 
 // Value is one JSON value as it was written: members in order, duplicates
