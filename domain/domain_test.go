@@ -222,8 +222,7 @@ func TestEventsSurviveStorage(t *testing.T) {
 	}
 }
 
-// FuzzRegisteredIsCanonical proves the hand-written form of the hot event, and
-// of the leaf round it, equal to the library's.
+// FuzzRegisteredIsCanonical: the data of a registration and the leaf around it are canonical to jcs.
 func FuzzRegisteredIsCanonical(f *testing.F) {
 	f.Add("company", "source", "document", int32(1), int32(0), "actor", "request")
 	f.Add("ü\u2028", "\x00\x1f\"\\", "𝄞", int32(7), int32(3), "\t", "</script>")

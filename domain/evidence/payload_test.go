@@ -60,7 +60,7 @@ func same(t *testing.T, got []byte, members map[string]any) {
 	}
 }
 
-// FuzzCanonical: whatever the strings hold, the bytes written by hand are those of RFC 8785.
+// FuzzCanonical: whatever the strings hold, the bytes are those of RFC 8785.
 func FuzzCanonical(f *testing.F) {
 	f.Add("https://a.example", "\b\t\n\f\r\"\\/\x00\x1f\x7f", "\u2028\u2029<>&é😀", "\xff\xed\xa0\x80", int64(0), int64(1))
 	f.Add("", "\\u0000", "\ufffd\ufeff", "e\u0301", int64(1<<53-1), int64(-1<<53+1))
