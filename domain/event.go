@@ -172,10 +172,6 @@ type Body interface {
 	apply(s *State, e *Event) error
 }
 
-// earlier is a body whose data may be of an earlier version than the newest of its type: while a rule is off, programs
-// that know no later one read it.
-type earlier interface{ version() int16 }
-
 // eventRow is what this program knows of one event type.
 type eventRow struct {
 	eventType EventType

@@ -199,35 +199,30 @@ func (a *Allowance) UnmarshalText(text []byte) error {
 // Warnings is what an organization was warned of under the last month and limit that had a warning of an allowance; nil is
 // not reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
 //
-// Warnings from before the rule WarningsByLimit name no limit. They stand for the rest of their month, of whatever limit,
-// and become part of the first limit that is warned of in it.
+// A warning of another month or limit replaces those before it.
 type Warnings struct {
 	Period    Period
-	Limit     int64                    // 0: no warning of the month names one
+	Limit     int64
 	ReachedAt [warningCount]*time.Time // by WarningPercents
-	Used      [warningCount]int64      // by WarningPercents; 0 if the warning names no limit
+	Used      [warningCount]int64      // by WarningPercents
 }
 
 // With is the warnings after one more.
 func (w Warnings) With(b *QuotaWarningReachedBody, at time.Time) Warnings {
-	limit := b.of()
-	if w.Period != b.Period || w.Limit != 0 && w.Limit != limit {
-		w = Warnings{Period: b.Period}
+	if w.Period != b.Period || w.Limit != b.Limit {
+		w = Warnings{Period: b.Period, Limit: b.Limit}
 	}
-	w.Limit = limit
 	for i, percent := range WarningPercents() {
 		if percent == b.Percent && w.ReachedAt[i] == nil {
-			if w.ReachedAt[i] = &at; b.ByLimit {
-				w.Used[i] = b.Used
-			}
+			w.ReachedAt[i], w.Used[i] = &at, b.Used
 		}
 	}
 	return w
 }
 
-// given reports whether the organization was warned of a part in a month, and of this limit if the warnings name one.
+// given reports whether the organization was warned of a part of this limit in a month.
 func (w Warnings) given(period Period, limit int64, part int) bool {
-	return w.Period == period && w.ReachedAt[part] != nil && (w.Limit == 0 || w.Limit == limit)
+	return w.Period == period && w.Limit == limit && w.ReachedAt[part] != nil
 }
 
 // QuotaWarningReachedBody says that the organization has used a part of an allowance. It changes nothing: nothing is ever
@@ -238,23 +233,7 @@ type QuotaWarningReachedBody struct {
 	Period    Period    `json:"period"`
 	Used      int64     `json:"used"`
 	Limit     int64     `json:"limit"`
-	ByLimit   bool      `json:"byLimit,omitempty"` // by the rule WarningsByLimit: a warning of another limit starts anew
-}
-
-// version is 1 of data that has no member byLimit.
-func (b *QuotaWarningReachedBody) version() int16 {
-	if b.ByLimit {
-		return 2
-	}
-	return 1
-}
-
-// of is the limit that the warning belongs to, 0 for all of the month.
-func (b *QuotaWarningReachedBody) of() int64 {
-	if b.ByLimit {
-		return b.Limit
-	}
-	return 0
+	ByLimit   bool      `json:"byLimit,omitempty"` // true since version 2
 }
 
 func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
@@ -264,22 +243,22 @@ func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
 }
 
 // warning drafts one.
-func (s *State) warning(o *Organization, a Allowance, period Period, percent int, used, limit int64) Draft {
+func warning(o *Organization, a Allowance, period Period, percent int, used, limit int64) Draft {
 	return Draft{Subject: o.ID.String(), Body: &QuotaWarningReachedBody{
-		Allowance: a, Percent: percent, Period: period, Used: used, Limit: limit, ByLimit: s.follows(WarningsByLimit),
+		Allowance: a, Percent: percent, Period: period, Used: used, Limit: limit, ByLimit: true,
 	}}
 }
 
 // warn drafts a warning for each part of the allowance that used reaches and that was not given. A limit of nil or 0 has
 // no parts.
 func (s *State) warn(o *Organization, a Allowance, period Period, used int64, limit *int64) []Draft {
-	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) || !s.follows(WarningsByLimit) && a >= AttemptsAllowance {
+	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
 		return nil
 	}
 	var drafts []Draft
 	for i, percent := range WarningPercents() {
 		if used >= share(*limit, percent) && !o.Warned[a].given(period, *limit, i) {
-			drafts = append(drafts, s.warning(o, a, period, percent, used, *limit))
+			drafts = append(drafts, warning(o, a, period, percent, used, *limit))
 		}
 	}
 	return drafts
@@ -358,34 +337,26 @@ func (s *State) warnOfPlan(o *Organization, a Allowance, given *Warnings, now ti
 
 // warnOfMeter drafts a warning for each part of limit that the meter noted or, in the present month, that is used by now,
 // and adds it to given. What the meter noted of another limit belongs to a plan that is no longer in force: ChangePlan has
-// warned of it, or a process that had not heard of the change has noted it. Until the rule WarningsByLimit is on, a note is
-// warned of with the limit that it names.
+// warned of it, or a process that had not heard of the change has noted it.
 //
 // A month before the last warning gets none; the present one is before it only after a ClockReset.
 func (s *State) warnOfMeter(o *Organization, a Allowance, given *Warnings, period Period, limit *int64, now time.Time) []Draft {
-	byLimit, present, u := s.follows(WarningsByLimit), period == PeriodOf(now), s.meters[meterKey{o.ID, a, period}]
-	if given.Period > period && !present || !byLimit && a == AttemptsAllowance {
+	present, u := period == PeriodOf(now), s.meters[meterKey{o.ID, a, period}]
+	if limit == nil || *limit <= 0 || given.Period > period && !present {
 		return nil
 	}
 	var drafts []Draft
 	for i, percent := range WarningPercents() {
-		of, noted := limit, u.ReachedAt[i]
-		if noted != nil && u.Limits[i] != nil {
-			if !byLimit {
-				of = u.Limits[i]
-			} else if of == nil || *of != *u.Limits[i] {
-				noted = nil
-			}
+		least := share(*limit, percent)
+		reached := present && u.Used >= least
+		if of := u.Limits[i]; of != nil && *of == *limit && u.ReachedAt[i] != nil {
+			reached = present || now.Sub(*u.ReachedAt[i]) <= WarningLifetime
 		}
-		if of == nil || *of <= 0 || given.given(period, *of, i) {
-			continue
-		}
-		least := share(*of, percent)
-		if noted == nil && (!present || u.Used < least) || noted != nil && !present && now.Sub(*noted) > WarningLifetime {
+		if !reached || given.given(period, *limit, i) {
 			continue
 		}
 		// A request that was refused after all is counted down again; its warning stays.
-		draft := s.warning(o, a, period, percent, max(u.Used, least), *of)
+		draft := warning(o, a, period, percent, max(u.Used, least), *limit)
 		*given = given.With(draft.Body.(*QuotaWarningReachedBody), now) //nolint:forcetypeassert // warning makes no other
 		drafts = append(drafts, draft)
 	}

@@ -233,11 +233,11 @@ func TestWarningsOfRequests(t *testing.T) {
 	want("told already", "[]")
 	// A batch jumps over two parts; a request that was given back does not take its warning with it.
 	meter(month, 949, 10, 1000)
-	want("two looks see the same", "[requests 95 950/1000@2026-11]")
+	want("two looks see the same", "[requests 80 949/1000@2026-11 requests 95 950/1000@2026-11]")
 	want("two looks see the same, the second", "[]")
 	// A smaller plan: more is used than it allows, and no request can be counted that would tell.
 	w.plan("gratis", false)
-	if got := allowances(w.events); fmt.Sprint(got[2:]) != "[requests 100 949/10@2026-11]" {
+	if got := allowances(w.events); fmt.Sprint(got[3:]) != "[requests 80 949/10@2026-11 requests 95 949/10@2026-11 requests 100 949/10@2026-11]" {
 		t.Errorf("a smaller plan warned of %s", got)
 	}
 	// The last moment of a month is reported in the next month; an older one is not.
@@ -314,11 +314,9 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	}
 }
 
-// Once the rule is on, warnings belong to a limit: they start anew with another plan, whatever carries them, and tell what
-// was used.
+// Warnings belong to a limit: they start anew with another plan, whatever causes them, and tell what was used.
 func TestWarningsBelongToALimit(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
-	w.state.Follow(WarningsByLimit)
 	limit := func(n int64) Plan {
 		return Plan{PerMinute: 1, VersionsPerMonth: &n, RequestsPerMonth: &n, RegistrationsPerMonth: &n, WebhookAttemptsPerMonth: &n}
 	}
@@ -368,60 +366,6 @@ func TestWarningsBelongToALimit(t *testing.T) {
 	w.replays()
 }
 
-// What was warned of before the rule was on counts as given for that month, of whatever limit; the other parts are warned of.
-func TestWarningsFromBeforeTheRuleStand(t *testing.T) {
-	w := newWorld(t, testSigner(t), 10)
-	limit := func(n int64) Plan {
-		return Plan{PerMinute: 1, VersionsPerMonth: &n, RequestsPerMonth: &n, RegistrationsPerMonth: &n, WebhookAttemptsPerMonth: &n}
-	}
-	w.state.plans["gratis"], w.state.plans["pro"] = limit(10), limit(11)
-	month := PeriodOf(w.now)
-	use := func(used int64, reached ...int64) {
-		t.Helper()
-		for version := w.state.Used(UsageKey{w.origin.Organization, month, CompanyID{}}); version < used; version++ {
-			if _, code := w.register(month.String(), int32(version)+1, "x", nil); code != "" {
-				t.Fatal(code)
-			}
-		}
-		for _, a := range MeteredAllowances() {
-			w.meter(a, month, used, reached...)
-		}
-		w.warnOfMeters()
-	}
-	seen := 0
-	want := func(what string, want ...string) {
-		t.Helper()
-		all := allowances(w.events)
-		if got := fmt.Sprint(all[seen:]); got != fmt.Sprint(want) {
-			t.Errorf("%s: %s, want %s", what, got, want)
-		}
-		seen = len(all)
-	}
-	use(8, 10)
-	want("before the rule", "versions 80 8/10@2026-11", "requests 80 8/10@2026-11")
-	w.state.Follow(WarningsByLimit)
-	w.warnOfMeters()
-	want("the rule is on", "webhookAttempts 80 8/10@2026-11")
-	w.execute(&ChangePlan{Origin: w.origin, Plan: "gratis"})
-	use(9, 10)
-	want("the part that was warned of before")
-	use(10, 10, 10, 10)
-	want("other parts", "versions 95 10/10@2026-11", "versions 100 10/10@2026-11", "requests 95 10/10@2026-11", "requests 100 10/10@2026-11",
-		"webhookAttempts 95 10/10@2026-11", "webhookAttempts 100 10/10@2026-11")
-	for _, a := range []Allowance{VersionsAllowance, RequestsAllowance} {
-		if given := w.state.Organization(w.origin.Organization).Warned[a]; given.Limit != 10 || given.Used != [warningCount]int64{0, 10, 10} {
-			t.Errorf("%s: %+v", a, given)
-		}
-	}
-	w.plan("pro", false)
-	want("another limit", "versions 80 10/11@2026-11", "requests 80 10/11@2026-11", "webhookAttempts 80 10/11@2026-11")
-	w.now = month.End()
-	month = PeriodOf(w.now)
-	use(9, 11)
-	want("another month", "versions 80 9/11@2026-12", "requests 80 9/11@2026-12", "webhookAttempts 80 9/11@2026-12")
-	w.replays()
-}
-
 // The last notes of a month outlive its end, whatever changes of plan came before and after them.
 func TestLastNotesOfAMonth(t *testing.T) {
 	for name, next := range map[string]func(w *world, month Period){
@@ -434,7 +378,6 @@ func TestLastNotesOfAMonth(t *testing.T) {
 		},
 	} {
 		w := newWorld(t, testSigner(t), 10)
-		w.state.Follow(WarningsByLimit)
 		for plan, n := range map[string]int64{"gratis": 10, "pro": 100} {
 			w.state.plans[plan] = Plan{PerMinute: 1, RequestsPerMonth: &n, WebhookAttemptsPerMonth: &n}
 		}
@@ -468,7 +411,6 @@ func TestLastNotesOfAMonth(t *testing.T) {
 func TestNotesOfAFormerPlanAreNoWarnings(t *testing.T) {
 	for _, plan := range []string{"pro", "endless"} {
 		w := newWorld(t, testSigner(t), 10)
-		w.state.Follow(WarningsByLimit)
 		for plan, n := range map[string]*int64{"gratis": new(int64(10)), "pro": new(int64(100)), "endless": nil} {
 			w.state.plans[plan] = Plan{PerMinute: 1, RequestsPerMonth: n, WebhookAttemptsPerMonth: n}
 		}
@@ -495,7 +437,6 @@ func TestNoWarningOfAFormerLimit(t *testing.T) {
 		"next month":   func(w *world) { w.now = PeriodOf(w.now).End().AddDate(0, 0, 20); w.warnOfMeters() },
 	} {
 		w := newWorld(t, testSigner(t), 10)
-		w.state.Follow(WarningsByLimit)
 		for plan, n := range map[string]int64{"gratis": 1000, "pro": 25_000, "escala": 250_000} {
 			w.state.plans[plan] = Plan{PerMinute: 1, RequestsPerMonth: &n}
 		}
@@ -524,23 +465,19 @@ func TestWarningsOfReservations(t *testing.T) {
 			}
 		}
 	}
-	reserve(0, 800)
+	reserve(0, 799)
+	reserve(0, 799) // renewed
 	if got := allowances(w.events); got != nil {
-		t.Fatalf("without the rule: %s", got)
+		t.Fatalf("799 of 1000: %s", got)
 	}
-	w.state.Follow(WarningsByLimit)
-	reserve(0, 800) // renewed
-	if got := allowances(w.events); got != nil {
-		t.Fatalf("renewed: %s", got)
-	}
-	reserve(800, 1000)
+	reserve(799, 1000)
 	limit := int32(1000)
 	w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &limit})
 	w.now = PeriodOf(w.now).End()
 	limit = 1100
 	w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &limit})
 	reserve(1000, 1001)
-	want := "[pendingReservations 80 801/1000@2026-11 pendingReservations 95 950/1000@2026-11 pendingReservations 100 1000/1000@2026-11 " +
+	want := "[pendingReservations 80 800/1000@2026-11 pendingReservations 95 950/1000@2026-11 pendingReservations 100 1000/1000@2026-11 " +
 		"unfinalizedIdentities 80 1000/1000@2026-11 unfinalizedIdentities 95 1000/1000@2026-11 unfinalizedIdentities 100 1000/1000@2026-11 " +
 		"unfinalizedIdentities 80 1000/1100@2026-12]"
 	if got := fmt.Sprint(allowances(w.events)); got != want {

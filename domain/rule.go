@@ -9,8 +9,12 @@ import (
 // 1.2.3 is 1002003. Minor and patch stay below 1,000.
 type Release int64
 
-// ThisRelease is the version of this program. A semantic version: a rule below needs a new minor version at least.
+// ThisRelease is the version of this program. It is a semantic version; a new rule needs a new minor version at least.
 const ThisRelease Release = 1_000_000
+
+// Floor is the lowest version that may write a ledger of this program, if no rule needs a later one: the first release
+// whose schema begins with the present baseline.
+const Floor Release = 1_000_000
 
 // String writes major.minor.patch.
 func (r Release) String() string {
@@ -22,10 +26,6 @@ func (r Release) String() string {
 // it is on is read with the shard's head, so that all groups of a shard follow it from one position on.
 type Rule string
 
-// WarningsByLimit lets quota warnings belong to a limit, so that they start anew with a plan, and be about webhook
-// attempts, pending reservations and unfinalized versions.
-const WarningsByLimit Rule = "warnings-by-limit"
-
 // RuleEntry describes a rule to operators.
 type RuleEntry struct {
 	Name    Rule
@@ -33,23 +33,14 @@ type RuleEntry struct {
 	Changes string
 }
 
-// Rules lists every rule, in the order in which releases brought them. Names are for ever: ledgers store them.
+// Rules lists every rule, in the order in which releases brought them. Names are for ever: ledgers store them. There is
+// none at present; .ci/upgrade adds one to a copy of the program.
 func Rules() []RuleEntry {
-	return []RuleEntry{
-		{WarningsByLimit, 1_000_000, "quota warnings start anew with another limit, and are about webhook attempts and reservations too"},
-	}
-}
-
-// RuleNames lists the names of every rule.
-func RuleNames() []Rule {
-	var names []Rule
-	for _, r := range Rules() {
-		names = append(names, r.Name)
-	}
-	return names
+	return []RuleEntry{}
 }
 
 // Follow switches rules on for the decisions of this state. It does not judge whether they are known.
 func (s *State) Follow(rules ...Rule) { s.rules = append(s.rules, rules...) }
 
-func (s *State) follows(r Rule) bool { return slices.Contains(s.rules, r) }
+// Follows reports whether a rule is on. A decision that a rule changes asks this first.
+func (s *State) Follows(r Rule) bool { return slices.Contains(s.rules, r) }

@@ -251,13 +251,9 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 			return nil, err
 		}
 		sequence++
-		version := k.version
-		if b, ok := d.Body.(earlier); ok {
-			version = b.version()
-		}
 		e := &events[i]
 		*e = Event{
-			Organization: origin.Organization, Sequence: sequence, ID: NewID[EventID](now), V: version, Type: k.eventType,
+			Organization: origin.Organization, Sequence: sequence, ID: NewID[EventID](now), V: k.version, Type: k.eventType,
 			Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: origin.Actor, RequestID: origin.RequestID,
 			Data: data, Body: d.Body, Texts: d.Texts, Answer: d.Answer, Sealed: d.Sealed,
 		}

@@ -16,11 +16,34 @@ import (
 // Program is what a process decides with: its version, and the rules that it knows.
 type Program struct {
 	Version domain.Release
-	Rules   []domain.Rule
+	Rules   []domain.RuleEntry
 }
 
 // ThisProgram is the program that runs.
-func ThisProgram() Program { return Program{domain.ThisRelease, domain.RuleNames()} }
+func ThisProgram() Program { return Program{domain.ThisRelease, domain.Rules()} }
+
+// RuleNames lists the names of the rules that the program knows.
+func (p Program) RuleNames() []domain.Rule {
+	names := []domain.Rule{}
+	for _, r := range p.Rules {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// RulesOff lists the rules of the program that a ledger does not follow yet.
+func (p Program) RulesOff(in Installation) []domain.Rule {
+	return slices.DeleteFunc(p.RuleNames(), func(r domain.Rule) bool { return slices.Contains(in.Rules, r) })
+}
+
+// minimum is the lowest version that may write a ledger which follows every rule of the program.
+func (p Program) minimum() domain.Release {
+	minimum := domain.Floor
+	for _, r := range p.Rules {
+		minimum = max(minimum, r.Since)
+	}
+	return minimum
+}
 
 // OutdatedError refuses a program that is older than a ledger takes. It is final for the process: a ledger never takes
 // older programs again.
@@ -51,7 +74,7 @@ func (p Program) admit(minimum domain.Release, rules []domain.Rule) error {
 		return &OutdatedError{Program: p, Minimum: minimum}
 	}
 	for _, r := range rules {
-		if !slices.Contains(p.Rules, r) {
+		if !slices.Contains(p.RuleNames(), r) {
 			return &OutdatedError{Program: p, Minimum: minimum, Rule: r}
 		}
 	}

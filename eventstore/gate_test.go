@@ -46,7 +46,7 @@ func TestNothingIsCommittedAfterTheGate(t *testing.T) {
 	l := ledgertest.New(t)
 	var closings atomic.Int64
 	former := l.Process(t, l.URL, of(eventstore.ThisProgram(), func(*eventstore.OutdatedError) { closings.Add(1) }))
-	newer := l.Process(t, l.URL, of(eventstore.Program{Version: later, Rules: domain.RuleNames()}, nil))
+	newer := l.Process(t, l.URL, of(eventstore.Program{Version: later, Rules: domain.Rules()}, nil))
 	var orgs []ledgertest.Organization
 	for shard := range domain.Shard(4) {
 		orgs = append(orgs, l.Organization(t, shard, domain.InternalPlan))
@@ -156,66 +156,84 @@ func TestTheGateIsReadWithTheLock(t *testing.T) {
 	}
 }
 
+// next is the program of the next minor version, with a made-up rule.
+func next() eventstore.Program {
+	rule := domain.RuleEntry{Name: madeUp, Since: later, Changes: "nothing"}
+	return eventstore.Program{Version: later, Rules: append(domain.Rules(), rule)}
+}
+
+const madeUp domain.Rule = "made-up"
+
+// observing is a command that changes nothing. It notes whether the made-up rule was on when it was decided.
+type observing struct {
+	domain.Origin
+	on bool
+}
+
+func (*observing) Need(*domain.Needs) {}
+
+func (c *observing) Decide(s *domain.State, _ time.Time) ([]domain.Draft, error) {
+	c.on = s.Follows(madeUp)
+	return nil, nil
+}
+
 // TestRulesAreSwitchedOn: a rule is on when every live process knows it, not before, and never off again.
 func TestRulesAreSwitchedOn(t *testing.T) {
-	ten := func(c *eventstore.Config) {
-		c.Plans = domain.Plans{"ten": {PerMinute: 60, VersionsPerMonth: new(int64(10))}}
-	}
-	l := ledgertest.New(t, ten)
-	l.Former(t)
-	o := l.Organization(t, 1, "ten")
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	newer := l.Process(t, l.URL, of(next(), nil))
 	version := int32(0)
-	// register registers a version, and wants the warnings of the month to be by the rule or not.
-	register := func(byRule ...bool) {
-		t.Helper()
+	registers := func(process *eventstore.Ledger) error {
 		version++
-		l.Must(t, l.Register(t, o, o.Declaration("d", version, "x")))
-		var got []bool
-		for _, e := range l.Events(t, 1) {
-			if warning, ok := e.Body.(*domain.QuotaWarningReachedBody); ok {
-				got = append(got, warning.ByLimit)
-			}
-		}
-		if !slices.Equal(got, byRule) {
-			t.Errorf("version %d: warnings by the rule %v, want %v", version, got, byRule)
-		}
+		return process.Do(t.Context(), l.Register(t, o, o.Declaration("d", version, "x")))
 	}
-	for range 7 {
-		register()
+	decides := func(process *eventstore.Ledger, byRule bool) {
+		t.Helper()
+		c := &observing{Origin: o.Origin()}
+		if err := process.Do(t.Context(), c); err != nil || c.on != byRule {
+			t.Errorf("decided by the rule: %t, %v, want %t", c.on, err, byRule)
+		}
+		if err := registers(process); err != nil {
+			t.Error(err)
+		}
 	}
 	pool, err := cluster.At(l.URL).QueuePool(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	// One process knows every rule, one knows none.
-	knowing := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "knowing"}
-	lagging := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(eventstore.Program{Version: domain.ThisRelease - 1}, nil), Name: "lagging"}
+	knowing := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(next(), nil), Name: "knowing"}
+	lagging := &eventstore.Heartbeat{Pool: pool, Gate: eventstore.NewGate(eventstore.ThisProgram(), nil), Name: "lagging"}
 	for _, h := range []*eventstore.Heartbeat{knowing, lagging} {
 		if err := h.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, _, err = eventstore.SwitchOn(t.Context(), l.URL)
+	_, _, err = next().SwitchOn(t.Context(), l.URL)
 	if lags, ok := errors.AsType[*eventstore.LaggingError](err); !ok || len(lags.Processes) != 1 || lags.Processes[0].Name != "lagging" {
 		t.Fatalf("a process does not know the rules: %v", err)
 	}
-	register(false)
+	decides(l.Ledger, false)
+	decides(newer, false)
 	// It has died, and its row has expired by the clock of the database.
 	pgtest.Exec(t, l.URL, "UPDATE processes SET seen_at = now() - interval '31 seconds' WHERE name = 'lagging'")
-	if switched, in, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || !slices.Equal(switched, domain.RuleNames()) || in.Minimum != domain.ThisRelease {
+	if switched, in, err := next().SwitchOn(t.Context(), l.URL); err != nil || !slices.Equal(switched, []domain.Rule{madeUp}) || in.Minimum != later {
 		t.Fatal(switched, in, err)
 	}
-	register(false, true)
+	decides(newer, true)
 	// It was only frozen: it does not decide without the rule, whatever version it calls itself.
-	revived := l.Process(t, l.URL, ten, of(eventstore.Program{Version: later}, nil))
-	if err := revived.Do(t.Context(), l.Register(t, o, o.Declaration("d", 20, "x"))); err == nil || revived.Gate.Err() == nil || !strings.Contains(revived.Gate.Err().Error(), string(domain.WarningsByLimit)) {
-		t.Errorf("%v, %v", err, revived.Gate.Err())
+	for revived, why := range map[*eventstore.Ledger]string{
+		l.Ledger: later.String(),
+		l.Process(t, l.URL, of(eventstore.Program{Version: later}, nil)): string(madeUp),
+	} {
+		if err := registers(revived); err == nil || revived.Gate.Err() == nil || !strings.Contains(revived.Gate.Err().Error(), why) {
+			t.Errorf("%v, %v, want %s", err, revived.Gate.Err(), why)
+		}
 	}
 	if err := lagging.Beat(t.Context()); err == nil || lagging.Gate.Err() == nil {
 		t.Errorf("its heartbeat: %v", err)
 	}
-	if switched, _, err := eventstore.SwitchOn(t.Context(), l.URL); err != nil || len(switched) > 0 {
+	if switched, _, err := next().SwitchOn(t.Context(), l.URL); err != nil || len(switched) > 0 {
 		t.Errorf("nothing is left to switch on: %v, %v", switched, err)
 	}
 	// Shards that are added have the gate of the others.
@@ -223,23 +241,35 @@ func TestRulesAreSwitchedOn(t *testing.T) {
 	if err != nil || in.Shards != 6 {
 		t.Fatal(in, err)
 	}
-	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM shard_heads h, ledger l WHERE h.minimum_version = l.minimum_version AND h.rules = l.rules AND h.minimum_version > 0"); n != 6 || err != nil {
+	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM shard_heads h, ledger l WHERE h.minimum_version = l.minimum_version AND h.rules = l.rules AND h.rules = '{made-up}'"); n != 6 || err != nil {
 		t.Errorf("%d heads have the gate: %v", n, err)
 	}
 	l.Audit(t)
 }
 
+// TestNewLedgerHasTheFloor: a program from before the first release may not write a new ledger, which has every rule on.
+func TestNewLedgerHasTheFloor(t *testing.T) {
+	l := ledgertest.New(t)
+	in, err := eventstore.ReadInstallation(t.Context(), direct(t, l.URL))
+	if err != nil || in.Minimum < domain.Floor || !slices.Equal(in.Rules, eventstore.ThisProgram().RuleNames()) {
+		t.Errorf("%+v, %v", in, err)
+	}
+	older := l.Process(t, l.URL, of(eventstore.Program{Version: domain.Floor - 1}, nil))
+	if err := older.Do(t.Context(), &observing{Origin: l.Organization(t, 1, domain.InternalPlan).Origin()}); err == nil {
+		t.Error("an older program writes")
+	}
+}
+
 // TestSwitchIsCompleted: a switch that ended after the ledger's row is completed by the next process that starts.
 func TestSwitchIsCompleted(t *testing.T) {
 	l := ledgertest.New(t)
-	l.Former(t)
-	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 1000000, rules = '{one,two}'")
+	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 1001000, rules = '{one,two}'")
 	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET rules = '{two,three}' WHERE shard = 2")
 	if _, err := eventstore.Ensure(t.Context(), l.URL, eventstore.Settings{Issuer: "x", Shards: 4, Now: time.Now}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := pgtest.Ask[string](l.URL, "SELECT string_agg(format('%s %s %s', shard, minimum_version, array_to_string(rules, ',')), '; ' ORDER BY shard) FROM shard_heads")
-	if want := "0 1000000 one,two; 1 1000000 one,two; 2 1000000 two,three,one; 3 1000000 one,two"; err != nil || got != want {
+	if want := "0 1001000 one,two; 1 1001000 one,two; 2 1001000 two,three,one; 3 1001000 one,two"; err != nil || got != want {
 		t.Errorf("%s, %v, want %s", got, err, want)
 	}
 }
@@ -261,7 +291,7 @@ func TestHeartbeat(t *testing.T) {
 		}
 	}
 	live, err := eventstore.Processes(t.Context(), pool)
-	if err != nil || len(live) != 1 || live[0].Version != domain.ThisRelease || !slices.Equal(live[0].Rules, domain.RuleNames()) || !strings.HasPrefix(live[0].Name, "a ? name x") {
+	if err != nil || len(live) != 1 || live[0].Version != domain.ThisRelease || !slices.Equal(live[0].Rules, eventstore.ThisProgram().RuleNames()) || !strings.HasPrefix(live[0].Name, "a ? name x") {
 		t.Fatal(live, err)
 	}
 	if n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM processes"); n != 2 || err != nil {

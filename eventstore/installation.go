@@ -68,7 +68,7 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at, minimum_version, rules)
 			VALUES (1, $1, $2, $3, 1, $4, $5, $6) ON CONFLICT (id) DO NOTHING`,
-			s.Issuer, secret, s.Shards, now, minimumOf(domain.RuleNames()), domain.RuleNames()); err != nil {
+			s.Issuer, secret, s.Shards, now, ThisProgram().minimum(), ThisProgram().RuleNames()); err != nil {
 			return fmt.Errorf("create ledger: %w", err)
 		}
 		if _, err := tx.Exec(ctx, `UPDATE ledger SET shards = $1 WHERE id = 1 AND shards < $1`, s.Shards); err != nil {

@@ -16,16 +16,6 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// minimumOf is the lowest version that knows all of these rules of this program.
-func minimumOf(rules []domain.Rule) (minimum domain.Release) {
-	for _, r := range domain.Rules() {
-		if slices.Contains(rules, r.Name) {
-			minimum = max(minimum, r.Since)
-		}
-	}
-	return minimum
-}
-
 const (
 	// beatEvery is how often a process renews its row.
 	beatEvery = 5 * time.Second
@@ -33,7 +23,7 @@ const (
 )
 
 const (
-	renewProcess = `INSERT INTO processes (id, name, version, rules) VALUES ($1, left($2, 200), $3, coalesce($4::text[], '{}'))
+	renewProcess = `INSERT INTO processes (id, name, version, rules) VALUES ($1, left($2, 200), $3, $4)
 		ON CONFLICT (id) DO UPDATE SET seen_at = now()`
 	// An hour is long after a row has stopped to count as a live process. This bounds the table by the starts of an hour.
 	forgetProcesses = "DELETE FROM processes WHERE seen_at < now() - interval '1 hour'"
@@ -62,7 +52,7 @@ func (h *Heartbeat) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
 	b := &pgx.Batch{}
-	b.Queue(renewProcess, h.id, strings.ToValidUTF8(h.Name, "?"), h.Gate.Version, h.Gate.Rules)
+	b.Queue(renewProcess, h.id, strings.ToValidUTF8(h.Name, "?"), h.Gate.Version, h.Gate.RuleNames())
 	b.Queue(forgetProcesses)
 	if err := h.Pool.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("write that this process serves: %w", err)
@@ -122,16 +112,6 @@ func Processes(ctx context.Context, from history.Querier) ([]Process, error) {
 	return all, nil
 }
 
-// RulesOff lists the rules of this program that a ledger does not follow yet.
-func RulesOff(in Installation) (off []domain.Rule) {
-	for _, r := range domain.RuleNames() {
-		if !slices.Contains(in.Rules, r) {
-			off = append(off, r)
-		}
-	}
-	return off
-}
-
 // LaggingError lists processes that would stop if the rules were switched on.
 type LaggingError struct{ Processes []Process }
 
@@ -147,13 +127,13 @@ func (e *LaggingError) Error() string {
 	return text.String()
 }
 
-// SwitchOn makes the ledger follow every rule of this program from each shard's next group on, and raises the lowest
+// SwitchOn makes the ledger follow every rule of the program from each shard's next group on, and raises the lowest
 // version that may serve to the one that the rules need. It refuses with a *LaggingError while a live process does not
 // know all of them. Nothing is ever switched off. It connects as the role of url, which owns the tables.
 //
 // The ledger's row comes first, so that no process starts that would have to stop. If this process ends before all
 // heads have followed, the next Ensure, of whatever process, or another call completes it.
-func SwitchOn(ctx context.Context, url string) (switched []domain.Rule, in Installation, err error) {
+func (p Program) SwitchOn(ctx context.Context, url string) (switched []domain.Rule, in Installation, err error) {
 	conn, err := connect.Open(ctx, url)
 	if err != nil {
 		return nil, in, err
@@ -166,17 +146,17 @@ func SwitchOn(ctx context.Context, url string) (switched []domain.Rule, in Insta
 		if in, err = ReadInstallation(ctx, tx); err != nil {
 			return err
 		}
-		switched = RulesOff(in)
+		switched = p.RulesOff(in)
 		processes, err := Processes(ctx, tx)
 		if err != nil {
 			return err
 		}
-		processes = slices.DeleteFunc(processes, func(p Process) bool { return p.Lacks(switched) == nil })
+		processes = slices.DeleteFunc(processes, func(each Process) bool { return each.Lacks(switched) == nil })
 		if len(processes) > 0 {
 			return &LaggingError{processes}
 		}
 		in.Rules = append(in.Rules, switched...)
-		in.Minimum = max(in.Minimum, minimumOf(in.Rules))
+		in.Minimum = max(in.Minimum, p.minimum())
 		if _, err := tx.Exec(ctx, "UPDATE ledger SET minimum_version = $1, rules = $2 WHERE id = 1", in.Minimum, in.Rules); err != nil {
 			return fmt.Errorf("switch rules on: %w", err)
 		}

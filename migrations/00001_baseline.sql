@@ -168,7 +168,7 @@ CREATE TABLE organization_state (
     -- The warnings about versions: what was reached in the last month that had a warning, of which limit, and the use
     -- then.
     warned_period     integer     NOT NULL DEFAULT 0,
-    warned_limit      bigint,
+    warned_limit      bigint      NOT NULL DEFAULT 0,
     warned_80         timestamptz,
     warned_95         timestamptz,
     warned_100        timestamptz,
@@ -454,7 +454,7 @@ CREATE TABLE allowance_warnings (
     organization_id uuid    NOT NULL,
     allowance       text    NOT NULL,
     period          integer NOT NULL,
-    of_limit        bigint,
+    of_limit        bigint  NOT NULL,
     at_80           timestamptz,
     at_95           timestamptz,
     at_100          timestamptz,

@@ -16,8 +16,7 @@ const (
 	VALUES ($1, $2, 0, $3, $4, $5, $6, 0, $7)`
 	updatePlan   = `UPDATE organization_state SET plan = $3, internal = $4, per_minute = $5 WHERE shard = $1 AND organization_id = $2`
 	updateLimits = `UPDATE organization_state SET unfinalized_limit = $3 WHERE shard = $1 AND organization_id = $2`
-	// The first warning of a new month, or of another limit, replaces those before, which stay in the log. It adds to those
-	// that name no limit, as domain.Warnings has it. Those of
+	// The first warning of a new month, or of another limit, replaces those before, which stay in the log. The warnings about
 	// versions are columns of organization_state, which every group reads.
 	updateWarnings = `UPDATE organization_state o SET warned_period = $3, warned_limit = $4,
 		warned_80  = CASE WHEN w.same THEN coalesce(warned_80, $5) ELSE $5::timestamptz END,
@@ -26,10 +25,10 @@ const (
 		warned_used_80  = CASE WHEN w.same THEN coalesce(warned_used_80, $8) ELSE $8::bigint END,
 		warned_used_95  = CASE WHEN w.same THEN coalesce(warned_used_95, $9) ELSE $9::bigint END,
 		warned_used_100 = CASE WHEN w.same THEN coalesce(warned_used_100, $10) ELSE $10::bigint END
-	FROM (SELECT shard, organization_id, warned_period = $3 AND coalesce(warned_limit, $4::bigint) IS NOT DISTINCT FROM $4 AS same
+	FROM (SELECT shard, organization_id, warned_period = $3 AND warned_limit = $4 AS same
 		FROM organization_state WHERE shard = $1 AND organization_id = $2) w
 	WHERE o.shard = $1 AND o.organization_id = $2`
-	sameWarnings   = `CASE WHEN w.period = excluded.period AND coalesce(w.of_limit, excluded.of_limit) IS NOT DISTINCT FROM excluded.of_limit THEN `
+	sameWarnings   = `CASE WHEN w.period = excluded.period AND w.of_limit = excluded.of_limit THEN `
 	upsertWarnings = `INSERT INTO allowance_warnings AS w (shard, organization_id, period, of_limit, at_80, at_95, at_100, used_80, used_95, used_100, allowance)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 	ON CONFLICT (shard, organization_id, allowance) DO UPDATE SET period = excluded.period, of_limit = excluded.of_limit,
@@ -152,7 +151,7 @@ func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 		b.Queue(updateLimits, shard, organization, body.UnfinalizedLimit)
 	case *domain.QuotaWarningReachedBody:
 		w := domain.Warnings{}.With(body, e.OccurredAt)
-		args := []any{shard, organization, int32(body.Period), zeronull.Int8(w.Limit), w.ReachedAt[0], w.ReachedAt[1], w.ReachedAt[2],
+		args := []any{shard, organization, int32(body.Period), w.Limit, w.ReachedAt[0], w.ReachedAt[1], w.ReachedAt[2],
 			zeronull.Int8(w.Used[0]), zeronull.Int8(w.Used[1]), zeronull.Int8(w.Used[2])}
 		if body.Allowance == domain.VersionsAllowance {
 			b.Queue(updateWarnings, args...)

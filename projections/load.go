@@ -22,9 +22,9 @@ const (
 // Columns in the order in which the types of the domain have them; readers ask for them too.
 const (
 	OrganizationColumns = `o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
-		o.unfinalized, o.unfinalized_limit, o.warned_period, coalesce(o.warned_limit, 0), o.warned_80, o.warned_95, o.warned_100,
+		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_limit, o.warned_80, o.warned_95, o.warned_100,
 		coalesce(o.warned_used_80, 0), coalesce(o.warned_used_95, 0), coalesce(o.warned_used_100, 0)`
-	WarningColumns = `organization_id, allowance, period, coalesce(of_limit, 0) AS of_limit, ARRAY[at_80, at_95, at_100] AS reached_at,
+	WarningColumns = `organization_id, allowance, period, of_limit, ARRAY[at_80, at_95, at_100] AS reached_at,
 		ARRAY[coalesce(used_80, 0), coalesce(used_95, 0), coalesce(used_100, 0)] AS used`
 	AdministeredColumns = `organization_id, day, used`
 	CompanyColumns      = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0, c.closed_at`

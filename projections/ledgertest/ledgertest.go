@@ -291,10 +291,3 @@ func must(t testing.TB, err error) {
 		t.Fatal(fmt.Errorf("ledgertest: %w", err))
 	}
 }
-
-// Former makes the ledger one that takes every version and follows no rule.
-func (l *Ledger) Former(t testing.TB) {
-	t.Helper()
-	pgtest.Exec(t, l.URL, "UPDATE ledger SET minimum_version = 0, rules = '{}'")
-	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET minimum_version = 0, rules = '{}'")
-}

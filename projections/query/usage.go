@@ -168,24 +168,18 @@ type IntegrityUsage struct {
 type Warning struct {
 	Allowance   domain.Allowance
 	Percent     int
-	Limit, Used *int64 // nil: given before warnings belonged to a limit
+	Limit, Used int64
 	ReachedAt   time.Time
 }
 
-// warningsOf lists what an organization was warned of in a month under the limit that it has. A warning from before warnings
-// belonged to a limit is left out if the present limit is not used as far.
+// warningsOf lists what an organization was warned of in a month under the limit that it has.
 func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []Warning) {
-	if w.Period != u.Period || u.Limit == nil || w.Limit != 0 && w.Limit != *u.Limit {
+	if w.Period != u.Period || u.Limit == nil || w.Limit != *u.Limit {
 		return nil
 	}
 	for i, percent := range domain.WarningPercents() {
-		at := w.ReachedAt[i]
-		switch {
-		case at == nil:
-		case w.Used[i] != 0:
-			list = append(list, Warning{a, percent, &w.Limit, &w.Used[i], *at})
-		case 100*u.Used >= int64(percent)**u.Limit:
-			list = append(list, Warning{Allowance: a, Percent: percent, ReachedAt: *at})
+		if at := w.ReachedAt[i]; at != nil {
+			list = append(list, Warning{a, percent, w.Limit, w.Used[i], *at})
 		}
 	}
 	return list
@@ -211,7 +205,7 @@ type CompanyUsage struct {
 // Usage reads the new versions of a month.
 func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period) (IntegrityUsage, error) {
 	const total = `SELECT o.plan, o.internal, coalesce(u.used, 0),
-			o.warned_period, coalesce(o.warned_limit, 0), o.warned_80, o.warned_95, o.warned_100,
+			o.warned_period, o.warned_limit, o.warned_80, o.warned_95, o.warned_100,
 			coalesce(o.warned_used_80, 0), coalesce(o.warned_used_95, 0), coalesce(o.warned_used_100, 0), o.unfinalized_limit
 		FROM organization_state o
 		LEFT JOIN usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3

@@ -28,12 +28,9 @@ const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]:
 	WHERE n.reached IS NOT NULL AND n.most = l.%[3]s AND (n.given IS NULL OR w.period <> r.period OR w.of_limit <> n.most)
 		AND (r.period = $2 OR n.reached > $4 AND (w.period IS NULL OR w.period <= r.period))`
 
-// followed is about shards alone in which the rule domain.WarningsByLimit is on: until then nobody is warned of attempts.
-const followed = ` AND (SELECT '` + string(domain.WarningsByLimit) + `' = ANY(rules) FROM shard_heads WHERE shard = $1)`
-
 var (
 	unwarned         = unwarnedBy(domain.RequestsAllowance, "requests")
-	unwarnedAttempts = unwarnedBy(domain.AttemptsAllowance, "attempts") + followed
+	unwarnedAttempts = unwarnedBy(domain.AttemptsAllowance, "attempts")
 )
 
 func unwarnedBy(a domain.Allowance, limits string) string {

@@ -294,47 +294,6 @@ func (m *metered) attempt(o ledgertest.Organization, n int, percent string) {
 	}
 }
 
-// The month in which the rule is switched on has each warning once. Until then attempts are warned of neither by events nor
-// by commands that find nothing to do.
-func TestWarningsOfTheMonthOfTheSwitch(t *testing.T) {
-	m := newMetered(t)
-	o := m.Organization(t, 1, "gratis")
-	month := domain.PeriodOf(m.Now()).String()
-	m.Former(t)
-	version := int32(0)
-	register := func(n int) {
-		for range n {
-			version++
-			m.Must(t, m.Register(t, o, o.Declaration("d", version, fmt.Sprint(version))))
-		}
-	}
-	register(8)
-	m.attempt(o, 8, "80")
-	m.looks("attempts before the switch", 0)
-	m.take(o, "gratis", 8)
-	m.looks("requests before the switch", 1)
-	versions := func(percent, used int) string {
-		return fmt.Sprintf("versions %d %d/10@%s by %s", percent, used, month, o.Key.ID)
-	}
-	want := []string{versions(80, 8), "requests 80 8/10@" + month + " by system"}
-	m.wants("before the switch", o, want...)
-	if _, _, err := eventstore.SwitchOn(t.Context(), m.URL); err != nil {
-		t.Fatal(err)
-	}
-	m.looks("switched on", 1)
-	want = append(want, "webhookAttempts 80 8/10@"+month+" by system")
-	m.wants("switched on", o, want...)
-	m.take(o, "gratis", 2)
-	m.looks("the rest", 1)
-	want = append(want, "requests 95 10/10@"+month+" by system", "requests 100 10/10@"+month+" by system")
-	register(2)
-	want = append(want, versions(95, 10), versions(100, 10))
-	m.wants("the rest", o, want...)
-	m.Must(t, &domain.ChangePlan{Origin: o.Operator(), Plan: "gratis"})
-	m.looks("the same plan", 0)
-	m.wants("the same plan", o, want...)
-}
-
 // What a month's last seconds reached of a new plan is found in the next month, once. Notes of a former plan are not found.
 func TestNotesOfAMonthsLastSeconds(t *testing.T) {
 	m := newMetered(t)

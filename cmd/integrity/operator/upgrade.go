@@ -28,7 +28,7 @@ type ProcessView struct {
 }
 
 func viewProcess(p eventstore.Process) ProcessView {
-	return ProcessView{p.Name, p.Version.String(), cli.TimeText(p.StartedAt), p.Seen, append([]domain.Rule{}, p.Lacks(domain.RuleNames())...)}
+	return ProcessView{p.Name, p.Version.String(), cli.TimeText(p.StartedAt), p.Seen, append([]domain.Rule{}, p.Lacks(eventstore.ThisProgram().RuleNames())...)}
 }
 
 func (v ProcessView) line() string {
@@ -102,7 +102,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 			return status.print(viewUpgrade(in, processes))
 		}),
 		finish.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
-			switched, in, err := eventstore.SwitchOn(ctx, url)
+			switched, in, err := eventstore.ThisProgram().SwitchOn(ctx, url)
 			lagging, lags := errors.AsType[*eventstore.LaggingError](err)
 			if lags {
 				return cli.NegativeError(lagging.Error())
@@ -145,7 +145,7 @@ func (d *doctor) versions(ctx context.Context, conn *pgx.Conn) error {
 	if found != nil {
 		serve = "processes serve with " + strings.Join(found, " and ")
 	}
-	off := eventstore.RulesOff(in)
+	off := eventstore.ThisProgram().RulesOff(in)
 	if len(names) > 1 {
 		d.warn(check, serve, "finish the rolling restart")
 	} else {
