@@ -15,7 +15,7 @@ var (
 	headScan = regexp.MustCompile(`Index (?:Only )?Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)`)
 	// A row at the place that a look-up has found; the shard is named for Citus.
 	placeScan = regexp.MustCompile(`Tid Scan on \w+ .*\n *TID Cond: .*\n *Filter: \(shard = \$1\)`)
-	indexScan = regexp.MustCompile(`Index (?:Only )?Scan (?:Backward )?using (\w+) on .*\n *Index Cond: (.*)`)
+	indexScan = regexp.MustCompile(`(?:Index (?:Only )?Scan (?:Backward )?using|Bitmap Index Scan on) (\w+) .*\n *Index Cond: (.*)`)
 )
 
 // Explain returns the generic plan of a statement on a pool's connections. Look-ups of a shard's head and of rows by their
@@ -100,5 +100,5 @@ func LooksUpKeys(t testing.TB, pool *pgxpool.Pool, plan string) bool {
 			return false
 		}
 	}
-	return len(found) == strings.Count(plan, " using ") && len(found) == strings.Count(plan, "Index Cond:")
+	return len(found) == strings.Count(plan, " using ")+strings.Count(plan, "Bitmap Index Scan on ") && len(found) == strings.Count(plan, "Index Cond:")
 }
