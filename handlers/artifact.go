@@ -360,14 +360,20 @@ func versionID(r *http.Request) domain.ArtifactVersionID {
 
 // approve approves a version whose latest review accepts it.
 func (s *server) approve(r *http.Request) (any, error) {
-	var statement string
-	err := decode(r, func(o *strictjson.Object) {
-		statement = domain.ReadStatement(o, "statement", domain.MaxStatement)
-		domain.ReadConsent(o, "acceptResponsibility")
-	})
+	statement, err := bodyOf(r, readApproval)
 	if err != nil {
 		return nil, err
 	}
+	return s.approveVersion(r, statement)
+}
+
+func readApproval(o *strictjson.Object) (statement string) {
+	statement = domain.ReadStatement(o, "statement", domain.MaxStatement)
+	domain.ReadConsent(o, "acceptResponsibility")
+	return statement
+}
+
+func (s *server) approveVersion(r *http.Request, statement string) (any, error) {
 	return s.once(r, statement, func() (domain.Command, func() response, error) {
 		command := &domain.ApproveArtifactVersion{Origin: origin(r), Version: versionID(r), Member: callOf(r).access.Member, Statement: statement}
 		return command, func() response {

@@ -62,11 +62,15 @@ func auditQuestion(q *strictjson.Object) query.AuditQuestion {
 	question.Before = integer(q, "before", 1, strictjson.MaxInteger, 0)
 	question.After = integer(q, "afterSequence", 0, strictjson.MaxInteger, 0)
 	question.Forward = q.Has("afterSequence")
-	action := q.Match("action", strictjson.Optional, func(text string) bool { return domain.EventType(text).Known() },
-		"must be an action as events show it, such as certificate.issued")
-	question.Action = domain.EventType(action)
-	question.Target = q.Match("target", strictjson.Optional, targetPattern.MatchString, "must be the id of a target as events show it")
+	question.Action, question.Target = readAuditFilter(q)
 	return question
+}
+
+// readAuditFilter reads which events are asked for.
+func readAuditFilter(o *strictjson.Object) (action domain.EventType, target string) {
+	action = domain.EventType(o.Match("action", strictjson.Optional, func(text string) bool { return domain.EventType(text).Known() },
+		"must be an action as events show it, such as certificate.issued"))
+	return action, o.Match("target", strictjson.Optional, targetPattern.MatchString, "must be the id of a target as events show it")
 }
 
 // auditEvents shows the history of the organization: newest first, or what came after a sequence.

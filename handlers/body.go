@@ -277,13 +277,22 @@ type action[Input any] func(ctx context.Context, c *call, input Input) (any, err
 // posted is the handler of a body that is read into one value, and of what is done with it.
 func posted[Input any](read func(*strictjson.Object) Input, do action[Input]) handler {
 	return func(r *http.Request) (any, error) {
-		var input Input
-		if err := decode(r, func(o *strictjson.Object) { input = read(o) }); err != nil {
+		input, err := bodyOf(r, read)
+		if err != nil {
 			return nil, err
 		}
 		return do(r.Context(), callOf(r), input)
 	}
 }
+
+// bodyOf reads the body into one value; an absent optional body is the zero value.
+func bodyOf[Input any](r *http.Request, read func(*strictjson.Object) Input) (input Input, err error) {
+	err = decode(r, func(o *strictjson.Object) { input = read(o) })
+	return input, err
+}
+
+// readNothing reads a body that has no members.
+func readNothing(*strictjson.Object) struct{} { return struct{}{} }
 
 // readID reads a member that holds an id which parse knows.
 func readID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {

@@ -26,15 +26,21 @@ func (s *server) viewCertificate(c query.Certificate) wire.Certificate {
 }
 
 func (s *server) issueCertificate(r *http.Request) (any, error) {
-	var title, organization bool
-	err := decode(r, func(o *strictjson.Object) {
-		domain.ReadConsent(o, "publicationAuthorized")
-		fields := readNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName}, strictjson.CodeFormat, "must be title or organizationName")
-		title, organization = slices.Contains(fields, domain.PublicTitle), slices.Contains(fields, domain.PublicOrganizationName)
-	})
+	fields, err := bodyOf(r, readPublication)
 	if err != nil {
 		return nil, err
 	}
+	return s.certifyVersion(r, fields)
+}
+
+// readPublication reads the fields that a certificate makes public.
+func readPublication(o *strictjson.Object) (fields []string) {
+	domain.ReadConsent(o, "publicationAuthorized")
+	return readNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName}, strictjson.CodeFormat, "must be title or organizationName")
+}
+
+func (s *server) certifyVersion(r *http.Request, fields []string) (any, error) {
+	title, organization := slices.Contains(fields, domain.PublicTitle), slices.Contains(fields, domain.PublicOrganizationName)
 	return s.once(r, []bool{title, organization}, func() (domain.Command, func() response, error) {
 		id, access := versionID(r), callOf(r).access
 		version, err := s.Store.ArtifactVersion(r.Context(), access, id)
@@ -92,10 +98,18 @@ func certificateID(r *http.Request) domain.PublicID { return publicID(variable(r
 
 // revokeCertificate revokes a certificate. The reason is seen in the audit history only.
 func (s *server) revokeCertificate(r *http.Request) (any, error) {
-	var reason string
-	if err := decode(r, func(o *strictjson.Object) { reason = domain.ReadStatement(o, "reason", domain.MaxReason) }); err != nil {
+	reason, err := bodyOf(r, readRevocation)
+	if err != nil {
 		return nil, err
 	}
+	return s.endCertificate(r, reason)
+}
+
+func readRevocation(o *strictjson.Object) string {
+	return domain.ReadStatement(o, "reason", domain.MaxReason)
+}
+
+func (s *server) endCertificate(r *http.Request, reason string) (any, error) {
 	return s.once(r, reason, func() (domain.Command, func() response, error) {
 		id := certificateID(r)
 		known, err := s.Store.Certificate(r.Context(), callOf(r).access, id)

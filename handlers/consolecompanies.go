@@ -121,11 +121,11 @@ func keyName(k query.UsedKey) web.KeyName {
 
 // createCompanyByForm creates a company with the reference that was typed.
 func (s *server) createCompanyByForm(r *http.Request) (any, error) {
-	reference := form(r).Get("reference")
 	refuse := func(rule string) (any, error) {
-		return s.showCompanies(r, web.Companies{Error: rule, Typed: reference})
+		return s.showCompanies(r, web.Companies{Error: rule, Typed: form(r).Get("reference")})
 	}
-	if !domain.ValidReference(reference) {
+	reference, err := judged(strictjson.Fields(form(r)), readCompany)
+	if err != nil {
 		return refuse("Malformed")
 	}
 	command := &domain.CreateCompany{Origin: origin(r), Reference: reference}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
 	"integrityledger/projections/query"
 )
@@ -271,9 +272,11 @@ func (s *server) steppedOn(r *http.Request, step string) (domain.ArtifactID, dom
 	return version.ArtifactID, version.ID, err
 }
 
-// stepByHand does what the API does with these members, after a recent proof where the step makes or ends a certificate,
+// stepByHand does what the API does with the same members, after a recent proof if the step makes or ends a certificate,
 // and leads to the page of the version.
-func (s *server) stepByHand(r *http.Request, step string, do handler, typed web.StepForm, members map[string]any) (any, error) {
+func stepByHand[Input any](
+	s *server, r *http.Request, step string, typed web.StepForm, members url.Values, read func(*strictjson.Object) Input, do func(*http.Request, Input) (any, error),
+) (any, error) {
 	_, version, err := s.steppedOn(r, step)
 	if err != nil {
 		return nil, err
@@ -281,8 +284,12 @@ func (s *server) stepByHand(r *http.Request, step string, do handler, typed web.
 	if step == certifyStep || step == revokeStep {
 		err = s.recentlyProved(r)
 	}
+	var input Input
 	if err == nil {
-		_, err = do(asJSON(r, members))
+		input, err = judged(strictjson.Fields(members), read)
+	}
+	if err == nil {
+		_, err = do(r, input)
 	}
 	if err != nil {
 		return s.showStep(r, step, typed, err)
@@ -294,7 +301,8 @@ func (s *server) stepByHand(r *http.Request, step string, do handler, typed web.
 func (s *server) approveByHand(r *http.Request) (any, error) {
 	values := form(r)
 	typed := web.StepForm{Statement: textOf(values, "statement"), Consent: values.Has("consent")}
-	return s.stepByHand(r, approveStep, s.approve, typed, map[string]any{"statement": typed.Statement, "acceptResponsibility": typed.Consent})
+	members := url.Values{"statement": values["statement"], "acceptResponsibility": {strconv.FormatBool(typed.Consent)}}
+	return stepByHand(s, r, approveStep, typed, members, readApproval, s.approveVersion)
 }
 
 // certifyByHand issues the certificate of a version, with the words that were ticked.
@@ -307,11 +315,11 @@ func (s *server) certifyByHand(r *http.Request) (any, error) {
 	if typed.Organization {
 		fields = append(fields, domain.PublicOrganizationName)
 	}
-	return s.stepByHand(r, certifyStep, s.issueCertificate, typed, map[string]any{"publicationAuthorized": typed.Consent, "publicFields": fields})
+	members := url.Values{"publicationAuthorized": {strconv.FormatBool(typed.Consent)}, "publicFields": fields}
+	return stepByHand(s, r, certifyStep, typed, members, readPublication, s.certifyVersion)
 }
 
 // revokeCertificateByHand revokes a certificate for good.
 func (s *server) revokeCertificateByHand(r *http.Request) (any, error) {
-	typed := web.StepForm{Statement: textOf(form(r), "reason")}
-	return s.stepByHand(r, revokeStep, s.revokeCertificate, typed, map[string]any{"reason": typed.Statement})
+	return stepByHand(s, r, revokeStep, web.StepForm{Statement: textOf(form(r), "reason")}, form(r), readRevocation, s.endCertificate)
 }

@@ -50,24 +50,11 @@ func newExports(closing <-chan struct{}) *fairSemaphore {
 	return s
 }
 
-// historyQuestion is the filter that a page of the history is asked for with.
-func historyQuestion(q url.Values) query.AuditQuestion {
-	question := query.AuditQuestion{Limit: historyRows}
-	if action := domain.EventType(q.Get("action")); action.Known() {
-		question.Action = action
-	}
-	if target := q.Get("target"); targetPattern.MatchString(target) {
-		question.Target = target
-	}
-	return question
-}
-
 // history shows what has happened in the organization, newest first.
 func (s *server) history(r *http.Request) (any, error) {
-	question := historyQuestion(r.URL.Query())
-	if before, err := strconv.ParseInt(r.URL.Query().Get("before"), 10, 64); err == nil && before > 0 {
-		question.Before = before
-	}
+	q := newQuery(r) // what is malformed is as if it were absent
+	question := query.AuditQuestion{Limit: historyRows, Before: integer(q, "before", 1, strictjson.MaxInteger, 0)}
+	question.Action, question.Target = readAuditFilter(q)
 	page, err := s.Store.AuditEvents(r.Context(), callOf(r).access, question)
 	if err != nil {
 		return nil, err
@@ -104,7 +91,8 @@ func (s *server) history(r *http.Request) (any, error) {
 // newEvents answers the rows of what has happened since a page was made, for a script that asks again and again: where
 // there is nothing, nothing but the session is read. Of more than a page has, the newest are answered.
 func (s *server) newEvents(r *http.Request) (any, error) {
-	c, question, asked := callOf(r), historyQuestion(r.URL.Query()), newQuery(r)
+	c, asked, question := callOf(r), newQuery(r), query.AuditQuestion{Limit: historyRows}
+	question.Action, question.Target = readAuditFilter(asked)
 	question.After = asked.Int("after", 0, strictjson.MaxInteger, strictjson.Required)
 	if err := invalid(asked.Wrong()); err != nil {
 		return nil, err

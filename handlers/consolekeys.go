@@ -2,7 +2,9 @@ package handlers
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,40 +186,15 @@ func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 // lastDay is the last date that is over by an end; of an end in the course of a day, the one before.
 func lastDay(end time.Time) string { return day(end.AddDate(0, 0, -1)) }
 
-// endOf reads a date: the moment at which its day is over in UTC. Nothing is the zero time.
-func endOf(text string) (end time.Time, ok bool) {
-	if text == "" {
-		return end, true
-	}
-	end, err := time.Parse(time.DateOnly, text)
-	return end.AddDate(0, 0, 1), err == nil
-}
-
-// readKeyForm reads what a key is to be, as the API does, and which fields are wrong at sight.
-func readKeyForm(r *http.Request) (k domain.CreateKey, wrong map[string]bool, err error) {
-	f, wrong := form(r), map[string]bool{}
-	companies := slices.Sorted(slices.Values(f["companies"]))
-	members := map[string]any{
-		"name": textOf(f, "name"), "scopes": append([]string{}, f["scopes"]...),
-		"companies": append([]string{}, slices.Compact(companies)...),
-		"networks":  append([]string{}, strings.Fields(f.Get("networks"))...),
-	}
-	if source := textOf(f, "source"); source != "" {
-		members["source"] = source
-	}
-	if step := textOf(f, "maxVersionStep"); step != "" {
-		members["maxVersionStep"] = number(step)
-	}
-	err = decode(asJSON(r, members), func(o *strictjson.Object) { k = readNewKey(o) })
-	if fields := fieldsOf(err); fields != nil {
-		wrong, err = fields, nil
-	}
+// readKeyForm reads what a key is to be, as the API does.
+func readKeyForm(r *http.Request) (domain.CreateKey, error) {
+	f := maps.Clone(form(r))
+	f["companies"] = slices.Compact(slices.Sorted(slices.Values(f["companies"])))
+	f["networks"] = strings.Fields(f.Get("networks"))
+	fromDay(f, "expiresAt", 1)
+	k, err := judged(strictjson.Fields(f), readNewKey)
 	k.Origin, k.Member = origin(r), callOf(r).session.Member
-	end, ok := endOf(f.Get("expiresAt"))
-	if k.ExpiresAt = end; !ok {
-		wrong["expiresAt"] = true
-	}
-	return k, wrong, err
+	return k, err
 }
 
 // createKeyByForm makes a key for the person; its text is on this page only.
@@ -225,22 +202,19 @@ func (s *server) createKeyByForm(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
-	create, wrong, err := readKeyForm(r)
-	if err != nil {
-		return nil, err
-	}
-	if len(wrong) == 0 {
+	create, err := readKeyForm(r)
+	if err == nil {
 		command, text := domain.NewCreateKey(create, s.Now())
-		err := s.execute(r.Context(), command)
-		if err == nil {
+		if err = s.execute(r.Context(), command); err == nil {
 			return consolePageOf(s.site.MadeKey(web.MadeKey{
 				Console: s.frameOf(r, "key-made"), KeyName: web.KeyName{ID: command.Outcome.ID.String(), Name: create.Name}, Key: text, BaseURL: s.BaseURL,
 				ExpiresAt: command.Outcome.ExpiresAt,
 			}))
 		}
-		if wrong = fieldsOf(err); wrong == nil {
-			return nil, err
-		}
+	}
+	wrong := fieldsOf(err)
+	if wrong == nil {
+		return nil, err
 	}
 	shown, err := s.newKey(r)
 	if err != nil {
@@ -269,41 +243,42 @@ func (s *server) keyPage(r *http.Request) (any, error) {
 	return consolePageOf(s.site.Key(web.KeyForm{Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName}))
 }
 
-// changedKey changes a key, or says what is wrong with what was typed.
-func (s *server) changedKey(r *http.Request, command *domain.ChangeKey, wrong bool, field string) (any, error) {
-	command.Origin, command.Key = origin(r), keyID(r)
+// changedKey changes a key by the one field of a form, or says what is wrong with what was typed.
+func (s *server) changedKey(r *http.Request, field string) (any, error) {
 	key, err := s.shownKey(r)
 	if err != nil {
 		return nil, err
 	}
-	fields := map[string]bool{field: wrong}
-	if !wrong {
-		if err := s.execute(r.Context(), command); err == nil {
+	f := url.Values{field: {form(r).Get(field)}}
+	fromDay(f, "expiresAt", 1)
+	change, err := judged(strictjson.Fields(f), readKeyChange)
+	if err == nil && change.Name == nil && change.ExpiresAt == nil {
+		err = invalidField("/"+field, strictjson.CodeRequired, "the field is required")
+	}
+	if err == nil {
+		change.Origin, change.Key = origin(r), keyID(r)
+		if err = s.execute(r.Context(), &change); err == nil {
 			return onward(r, saying("/keys/"+key.ID, "key-"+field)), nil
-		} else if fields = fieldsOf(err); fields == nil {
-			return nil, err
 		}
+	}
+	fields := fieldsOf(err)
+	if fields == nil {
+		return nil, err
 	}
 	shown := web.KeyForm{Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName, Wrong: fields}
 	shown.Path = web.ConsoleRoot + "/keys/" + key.ID
-	if f := form(r); field == "name" {
-		shown.Typed = f.Get("name")
+	if field == "name" {
+		shown.Typed = form(r).Get(field)
 	} else {
-		shown.Ends = f.Get("expiresAt")
+		shown.Ends = form(r).Get(field)
 	}
 	return refusedForm(s.site.Key(shown))
 }
 
-func (s *server) renameKeyByForm(r *http.Request) (any, error) {
-	name := strings.TrimSpace(form(r).Get("name"))
-	return s.changedKey(r, &domain.ChangeKey{Name: &name}, false, "name")
-}
+func (s *server) renameKeyByForm(r *http.Request) (any, error) { return s.changedKey(r, "name") }
 
 // endKeyByForm brings the end of a key forward.
-func (s *server) endKeyByForm(r *http.Request) (any, error) {
-	end, ok := endOf(form(r).Get("expiresAt"))
-	return s.changedKey(r, &domain.ChangeKey{ExpiresAt: &end}, !ok || end.IsZero(), "expiresAt")
-}
+func (s *server) endKeyByForm(r *http.Request) (any, error) { return s.changedKey(r, "expiresAt") }
 
 // keyOverlaps are how long a rotated key may go on working, in hours, as the page offers it.
 func keyOverlaps() []int { return []int{0, 1, 24, 7 * 24, 30 * 24} }
@@ -332,29 +307,27 @@ func (s *server) rotateKeyByForm(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := form(r)
-	hours, err := strconv.Atoi(f.Get("overlap"))
-	end, ok := endOf(f.Get("expiresAt"))
-	wrong := map[string]bool{}
-	if ok && err == nil && slices.Contains(keyOverlaps(), hours) {
-		command, text := domain.NewRotateKey(domain.RotateKey{
-			Origin: origin(r), Key: keyID(r), ExpiresAt: end, Overlap: time.Duration(hours) * time.Hour, CopyGrants: f.Has("copyGrants"),
-		}, s.Now())
-		err := s.execute(r.Context(), command)
-		if err == nil {
+	f := maps.Clone(form(r))
+	hours, _ := strconv.Atoi(f.Get("overlap"))
+	f.Set("overlapSeconds", inSeconds(f.Get("overlap"), keyOverlaps()))
+	fromDay(f, "expiresAt", 1)
+	rotate, err := judged(strictjson.Fields(f), readKeyRotation)
+	if err == nil {
+		rotate.Origin, rotate.Key = origin(r), keyID(r)
+		command, text := domain.NewRotateKey(rotate, s.Now())
+		if err = s.execute(r.Context(), command); err == nil {
 			return consolePageOf(s.site.MadeKey(web.MadeKey{
 				Console: s.frameOf(r, "key-made"), KeyName: web.KeyName{ID: command.Outcome.Key.ID.String(), Name: key.Name}, Key: text, BaseURL: s.BaseURL,
 				ExpiresAt: command.Outcome.Key.ExpiresAt, FormerEnds: &command.Outcome.Former.ExpiresAt, FormerOver: command.Outcome.Former.RevokedAt != nil,
 			}))
 		}
-		if wrong = fieldsOf(err); wrong == nil {
-			return nil, err
-		}
-	} else {
-		wrong["expiresAt"], wrong["overlap"] = !ok, ok
+	}
+	wrong := fieldsOf(err)
+	if wrong == nil {
+		return nil, err
 	}
 	return refusedForm(s.site.RotateKey(web.RotatedKey{
-		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: hours, CopyGrants: f.Has("copyGrants"), Ends: f.Get("expiresAt"), Wrong: wrong,
+		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: hours, CopyGrants: f.Has("copyGrants"), Ends: form(r).Get("expiresAt"), Wrong: wrong,
 		Least: day(callOf(r).start), Most: lastDay(callOf(r).start.Add(domain.MaxKeyLifetime)),
 	}))
 }

@@ -123,14 +123,18 @@ func (s *server) ownerProved(r *http.Request, roles ...domain.Role) error {
 
 // inviteByForm invites an address. Where no mail can be sent, the page shows the link, and nothing shows it again.
 func (s *server) inviteByForm(r *http.Request) (any, error) {
-	typed := form(r)
-	invite := domain.InviteMember{Origin: origin(r), Email: typed.Get("email"), Role: domain.Role(typed.Get("role"))}
+	invite, wrong := judged(strictjson.Fields(form(r)), readInvitation)
 	if err := s.ownerProved(r, invite.Role); err != nil {
 		return nil, err
 	}
+	typed := web.Members{Typed: form(r).Get("email"), Chosen: domain.Role(form(r).Get("role"))}
+	if wrong != nil {
+		return s.showMembers(r, typed, wrong)
+	}
+	invite.Origin = origin(r)
 	command, code, err := s.invite(r.Context(), invite)
 	if err != nil {
-		return s.showMembers(r, web.Members{Typed: invite.Email, Chosen: invite.Role}, err)
+		return s.showMembers(r, typed, err)
 	}
 	return s.showInvited(r, command, code)
 }
@@ -208,9 +212,9 @@ func (s *server) unchangeable(r *http.Request, m domain.Member) (byOwners, last 
 }
 
 func (s *server) changeRole(r *http.Request) (any, error) {
-	role := domain.Role(form(r).Get("role"))
-	if !slices.Contains(domain.Roles(), role) {
-		return nil, domain.InvalidMember("/role", strictjson.CodeFormat, roleRule)
+	role, err := judged(strictjson.Fields(form(r)), readRole)
+	if err != nil {
+		return nil, err
 	}
 	return s.changeByForm(r, &domain.ChangeMember{Origin: origin(r), Role: &role}, role)
 }

@@ -261,13 +261,12 @@ func (s *server) showRevocation(r *http.Request, reason string, refused error) (
 
 // revokeByHand revokes a record for good.
 func (s *server) revokeByHand(r *http.Request) (any, error) {
-	revoked := domain.Revoke{PublicID: publicID(variable(r, "publicId"))}
-	reason := textOf(form(r), "reason")
+	revoked, reason := domain.Revoke{PublicID: publicID(variable(r, "publicId"))}, textOf(form(r), "reason")
 	if err := s.recentlyProved(r); err != nil {
 		return s.showRevocation(r, reason, err)
 	}
-	err := decode(asJSON(r, map[string]any{"reason": reason}), func(o *strictjson.Object) { revoked.Reason = readReason(o) })
-	if err == nil {
+	var err error
+	if revoked.Reason, err = judged(strictjson.Fields(form(r)), readReason); err == nil {
 		_, err = s.revokeRecord(r.Context(), callOf(r), revoked)
 	}
 	if err != nil {
@@ -296,11 +295,7 @@ func (s *server) problem(r *http.Request, err error) (web.Problem, int, error) {
 		return web.Problem{}, 0, err
 	}
 	code := s.codes[refused.Code]
-	p := web.Problem{Fields: map[string]bool{}}
-	for _, f := range refused.Fields {
-		name, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
-		p.Fields[name] = true
-	}
+	p := web.Problem{Fields: fieldsOf(err)}
 	if len(p.Fields) == 0 {
 		text := code.Text[language(r)]
 		p.Text = text.Cause + " " + text.Remedy

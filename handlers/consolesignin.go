@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
@@ -31,15 +32,15 @@ func (s *server) signInPage(r *http.Request) (any, error) {
 // askForLink takes an address. The answer, and what it costs, are the same for every address: who it belongs to is
 // looked for after the answer.
 func (s *server) askForLink(r *http.Request) (any, error) {
-	address := form(r).Get("email")
-	if s.LinkMailer == nil || !domain.ValidEmail(address) {
+	address, err := judged(strictjson.Fields(form(r)), readEmail)
+	if s.LinkMailer == nil || err != nil {
 		shown := s.frameOf(r, "sign-in")
-		shown.Invalid, shown.Typed = true, address
+		shown.Invalid, shown.Typed = true, form(r).Get("email")
 		return refusedForm(s.site.SignIn(shown))
 	}
 	browser, cookie := s.browserOf(r)
 	email := domain.EmailSHA256(address)
-	err := s.LinkMailer.ask(linkRequest{network: s.networkOf(r), email: email, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
+	err = s.LinkMailer.ask(linkRequest{network: s.networkOf(r), email: email, known: s.knowsBrowser(r, email), browser: browser, language: language(r)})
 	if err != nil {
 		return nil, err
 	}

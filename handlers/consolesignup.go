@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
 	"integrityledger/projections/query"
 )
@@ -61,10 +62,10 @@ func (s *server) signUpPage(r *http.Request) (any, error) {
 // one with a membership is mailed the usual link. That of a newcomer is not stored: only the browser keeps it, for as
 // long as the link may be used.
 func (s *server) askToSignUp(r *http.Request) (any, error) {
-	address := form(r).Get("email")
-	if !domain.ValidEmail(address) {
+	address, err := judged(strictjson.Fields(form(r)), readEmail)
+	if err != nil {
 		shown := s.frameOf(r, "sign-up")
-		shown.Invalid, shown.Typed = true, address
+		shown.Invalid, shown.Typed = true, form(r).Get("email")
 		return refusedForm(s.site.SignUp(shown))
 	}
 	network := s.networkOf(r)

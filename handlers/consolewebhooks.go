@@ -1,7 +1,7 @@
 package handlers
 
 import (
-	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
 )
@@ -23,7 +25,7 @@ func (s *server) webhooksConsole(both func(method, path string, handle handler, 
 	both(post, "/webhooks", s.createWebhookByHand, act)
 	both(get, "/webhooks/new", s.newWebhookPage, see)
 	both(get, "/webhooks/{webhookId}", s.webhookPage, see)
-	both(post, "/webhooks/{webhookId}", s.changeWebhook, act)
+	both(post, "/webhooks/{webhookId}", s.changeWebhookByHand, act)
 	polled := see
 	polled.answer, polled.unattended = inEnvelope, true
 	both(get, "/webhooks/{webhookId}/deliveries", s.deliveriesNow, polled)
@@ -37,24 +39,6 @@ func (s *server) webhooksConsole(both func(method, path string, handle handler, 
 	both(get, "/webhooks/{webhookId}/replay", s.replayPage, see)
 	both(post, "/webhooks/{webhookId}/replay", s.replayByHand, send)
 	both(post, "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver", s.redeliverByHand, send)
-}
-
-// asJSON is the request as the API would get it: with these members in its body, and no query. So what is typed into a page
-// is judged where what programs send is.
-func asJSON(r *http.Request, members map[string]any) *http.Request {
-	c := callOf(r)
-	c.body, _ = json.Marshal(members) // texts, numbers and lists of these
-	bare, plain := *r.URL, *r
-	bare.RawQuery, plain.URL = "", &bare
-	return &plain
-}
-
-// number is a number for asJSON. Any other text stays one, and is refused.
-func number(text string) any {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n
-	}
-	return text
 }
 
 func viewDestination(e query.WebhookEntry, now time.Time) web.Webhook {
@@ -124,10 +108,6 @@ func readWebhookForm(values url.Values) web.WebhookForm {
 	return web.WebhookForm{URL: textOf(values, "url"), Description: textOf(values, "description"), Types: append([]string{}, values["types"]...)}
 }
 
-func webhookMembers(f web.WebhookForm) map[string]any {
-	return map[string]any{"url": f.URL, "description": f.Description, "types": f.Types}
-}
-
 // createWebhookByHand adds a destination, authorizes it for companies, and shows its secret in this answer only.
 func (s *server) createWebhookByHand(r *http.Request) (any, error) {
 	values := form(r)
@@ -135,7 +115,11 @@ func (s *server) createWebhookByHand(r *http.Request) (any, error) {
 	if err := s.boundForm(r, "company", len(chosen)); err != nil {
 		return nil, err
 	}
-	added, err := s.addWebhook(asJSON(r, webhookMembers(typed)))
+	create, err := judged(strictjson.Fields(values, "types"), s.readWebhook)
+	var added wire.WebhookWithSecret
+	if err == nil {
+		added, err = s.addWebhook(r, create)
+	}
 	if err != nil {
 		return s.showNewWebhook(r, typed, chosen, err)
 	}
@@ -279,21 +263,26 @@ func toWebhook(r *http.Request, part string) response {
 	return onward(r, "/webhooks/"+webhookID(r).String()+part)
 }
 
-// changeWebhook changes address, description and types.
-func (s *server) changeWebhook(r *http.Request) (any, error) {
-	typed := readWebhookForm(form(r))
-	if _, err := s.updateWebhook(asJSON(r, webhookMembers(typed))); err != nil {
-		return s.showWebhook(r, &typed, err)
-	}
-	return toWebhook(r, saying("#change", "webhook-changed")), nil
+// changeWebhookByHand changes address, description and types.
+func (s *server) changeWebhookByHand(r *http.Request) (any, error) {
+	return s.changedByHand(r, new(readWebhookForm(form(r))), toWebhook(r, saying("#change", "webhook-changed")), "types")
 }
 
 // enableWebhook enables a destination or disables it.
 func (s *server) enableWebhook(r *http.Request) (any, error) {
-	if _, err := s.updateWebhook(asJSON(r, map[string]any{"enabled": form(r).Get("enabled") == "true"})); err != nil {
-		return s.showWebhook(r, nil, err)
+	return s.changedByHand(r, nil, toWebhook(r, ""))
+}
+
+// changedByHand makes the change that a form asks for; lists are its fields that are lists.
+func (s *server) changedByHand(r *http.Request, typed *web.WebhookForm, done response, lists ...string) (any, error) {
+	change, err := judged(strictjson.Fields(form(r), lists...), s.readWebhookChange)
+	if err == nil {
+		err = s.changeWebhook(r, change)
 	}
-	return toWebhook(r, ""), nil
+	if err != nil {
+		return s.showWebhook(r, typed, err)
+	}
+	return done, nil
 }
 
 // authorizeWebhook authorizes a destination for those companies of the page that are ticked, and for no others of the page.
@@ -347,13 +336,26 @@ func overlaps() []int {
 	return []int{hours(domain.DefaultSecretOverlap), 0, 1, hours(domain.MaxSecretOverlap)}
 }
 
+// inSeconds is one of the hours that a page offers, in seconds; empty for any other text.
+func inSeconds(hours string, offered []int) string {
+	n, err := strconv.Atoi(hours)
+	if err != nil || !slices.Contains(offered, n) {
+		return ""
+	}
+	return strconv.Itoa(n * int(time.Hour/time.Second))
+}
+
 // rotateSecretByHand shows the new secret in this answer only.
 func (s *server) rotateSecretByHand(r *http.Request) (any, error) {
-	hours, err := strconv.Atoi(form(r).Get("hours"))
-	if err != nil || !slices.Contains(overlaps(), hours) {
-		hours = overlaps()[0]
+	typed := url.Values{}
+	if seconds := inSeconds(form(r).Get("hours"), overlaps()); seconds != "" {
+		typed.Set("overlapSeconds", seconds)
 	}
-	rotated, err := s.rotated(asJSON(r, map[string]any{"overlapSeconds": hours * int(time.Hour/time.Second)}))
+	overlap, err := judged(strictjson.Fields(typed), readSecretOverlap)
+	var rotated wire.WebhookWithSecret
+	if err == nil {
+		rotated, err = s.rotated(r, overlap)
+	}
 	if err != nil {
 		return s.showWebhook(r, nil, err)
 	}
@@ -368,36 +370,27 @@ func (s *server) deleteWebhookByHand(r *http.Request) (any, error) {
 }
 
 func (s *server) testWebhookByHand(r *http.Request) (any, error) {
-	return s.sentByHand(r, s.testWebhook, "test")
+	return s.sentByHand(r, s.sendTest, "test")
 }
 
 // redeliverByHand asks for a delivery again; which destination it is of, the delivery itself says.
 func (s *server) redeliverByHand(r *http.Request) (any, error) {
-	return s.sentByHand(r, s.redeliver, "redelivered")
+	return s.sentByHand(r, s.sendAgain, "redelivered")
 }
 
 // sentByHand does what the API does and leads back to the deliveries, which say so.
 func (s *server) sentByHand(r *http.Request, send handler, said string) (any, error) {
-	if _, err := send(asJSON(r, map[string]any{})); err != nil {
+	if _, err := send(r); err != nil {
 		return s.showWebhook(r, nil, err)
 	}
 	return toWebhook(r, saying("#deliveries", said)), nil
 }
 
-// replayMembers are the range that was typed; a field that is empty is not there.
-func replayMembers(values url.Values, dryRun bool) (members map[string]any, typed map[string]string) {
-	members, typed = map[string]any{"dryRun": dryRun}, map[string]string{}
-	for _, name := range []string{"fromSequence", "toSequence", "companyReference"} {
-		typed[name] = textOf(values, name)
-		switch {
-		case typed[name] == "":
-		case name == "companyReference":
-			members[name] = typed[name]
-		default:
-			members[name] = number(typed[name])
-		}
-	}
-	return members, typed
+// askedReplay reads the range that was typed.
+func askedReplay(typed url.Values, dryRun bool) (query.Replay, error) {
+	typed = maps.Clone(typed)
+	typed.Set("dryRun", strconv.FormatBool(dryRun))
+	return judged(strictjson.Fields(typed), readReplay)
 }
 
 // replayPage asks for a range, and counts what the destination has missed of one that was asked for.
@@ -406,8 +399,11 @@ func (s *server) replayPage(r *http.Request) (any, error) {
 	if !values.Has("fromSequence") {
 		return s.showReplay(r, url.Values{"fromSequence": {"1"}}, nil, nil)
 	}
-	members, _ := replayMembers(values, true)
-	counted, err := s.replayed(asJSON(r, members))
+	asked, err := askedReplay(values, true)
+	var counted wire.Replay
+	if err == nil {
+		counted, err = s.replayed(r, asked)
+	}
 	return s.showReplay(r, values, &counted.Count, err)
 }
 
@@ -422,7 +418,10 @@ func (s *server) showReplay(r *http.Request, values url.Values, count *int, refu
 	if err != nil {
 		return nil, err
 	}
-	_, typed := replayMembers(values, true)
+	typed := map[string]string{}
+	for _, name := range []string{"fromSequence", "toSequence", "companyReference"} {
+		typed[name] = textOf(values, name)
+	}
 	shown := web.Replay{Console: s.frameOf(r, "replay"), Webhook: viewDestination(entry, c.start), Typed: typed, Problem: problem, Most: query.MaxReplay}
 	if refused == nil && count != nil {
 		shown.Counted, shown.Count = true, *count
@@ -434,8 +433,11 @@ func (s *server) showReplay(r *http.Request, values url.Values, count *int, refu
 // replayByHand queues what was counted, and leads to the count of the rest where there is more.
 func (s *server) replayByHand(r *http.Request) (any, error) {
 	values := form(r)
-	members, typed := replayMembers(values, false)
-	replayed, err := s.replayed(asJSON(r, members))
+	asked, err := askedReplay(values, false)
+	var replayed wire.Replay
+	if err == nil {
+		replayed, err = s.replayed(r, asked)
+	}
 	if err != nil {
 		return s.showReplay(r, values, nil, err)
 	}
@@ -445,6 +447,6 @@ func (s *server) replayByHand(r *http.Request) (any, error) {
 	if replayed.NextSequence == nil {
 		return toWebhook(r, saying("#deliveries", "replayed")), nil
 	}
-	rest := url.Values{"fromSequence": {strconv.FormatInt(*replayed.NextSequence, 10)}, "toSequence": {typed["toSequence"]}, "companyReference": {typed["companyReference"]}}
+	rest := url.Values{"fromSequence": {strconv.FormatInt(*replayed.NextSequence, 10)}, "toSequence": {textOf(values, "toSequence")}, "companyReference": {textOf(values, "companyReference")}}
 	return toWebhook(r, "/replay?"+rest.Encode()), nil
 }

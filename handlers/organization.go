@@ -141,20 +141,24 @@ func (s *server) createKey(ctx context.Context, c *call, create domain.CreateKey
 	})
 }
 
+func readKeyChange(o *strictjson.Object) (change domain.ChangeKey) {
+	if o.Has("name") {
+		change.Name = new(readKeyName(o))
+	}
+	if end := readTime(o, "expiresAt"); !end.IsZero() {
+		change.ExpiresAt = &end
+	}
+	return change
+}
+
 // updateKey renames a key, or brings its end forward.
 func (s *server) updateKey(r *http.Request) (any, error) {
-	command := &domain.ChangeKey{Origin: origin(r), Key: keyID(r)}
-	err := decode(r, func(o *strictjson.Object) {
-		if o.Has("name") {
-			command.Name = new(readKeyName(o))
-		}
-		if end := readTime(o, "expiresAt"); !end.IsZero() {
-			command.ExpiresAt = &end
-		}
-	})
+	change, err := bodyOf(r, readKeyChange)
 	if err != nil {
 		return nil, err
 	}
+	command := &change
+	command.Origin, command.Key = origin(r), keyID(r)
 	return s.done(r.Context(), command, func() any { return s.keyAfter(r.Context(), command.Outcome) })
 }
 
@@ -166,21 +170,23 @@ func (s *server) revokeKey(r *http.Request) (any, error) {
 // defaultKeyOverlap is how long the former key goes on working after a rotation that names no overlap.
 const defaultKeyOverlap = 24 * time.Hour
 
+func readKeyRotation(o *strictjson.Object) domain.RotateKey {
+	rotate := domain.RotateKey{Overlap: defaultKeyOverlap}
+	if o.Has("overlapSeconds") {
+		rotate.Overlap = time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxKeyOverlap/time.Second), strictjson.Required)) * time.Second
+	}
+	rotate.CopyGrants = o.Bool("copyGrants", strictjson.Optional)
+	rotate.ExpiresAt = readTime(o, "expiresAt")
+	return rotate
+}
+
 // rotateKey gives a key a successor, whose text is in this answer only.
 func (s *server) rotateKey(r *http.Request) (any, error) {
-	rotate := domain.RotateKey{Origin: origin(r), Key: keyID(r), Overlap: defaultKeyOverlap}
-	err := decode(r, func(o *strictjson.Object) {
-		if o.Has("overlapSeconds") {
-			rotate.Overlap = time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxKeyOverlap/time.Second), strictjson.Required)) * time.Second
-		}
-		if o.Has("copyGrants") {
-			rotate.CopyGrants = o.Bool("copyGrants", strictjson.Required)
-		}
-		rotate.ExpiresAt = readTime(o, "expiresAt")
-	})
-	if err != nil {
+	rotate := domain.RotateKey{Overlap: defaultKeyOverlap}
+	if err := decode(r, func(o *strictjson.Object) { rotate = readKeyRotation(o) }); err != nil {
 		return nil, err
 	}
+	rotate.Origin, rotate.Key = origin(r), keyID(r)
 	command, text := domain.NewRotateKey(rotate, s.Now())
 	return s.done(r.Context(), command, func() any {
 		return response{status: http.StatusCreated, data: wire.RotatedAPIKey{
@@ -217,8 +223,12 @@ func readRole(o *strictjson.Object) domain.Role {
 
 const roleRule = "must be owner, admin, reviewer, analyst or viewer"
 
+func readEmail(o *strictjson.Object) string {
+	return o.Match("email", strictjson.Required, domain.ValidEmail, domain.EmailRule)
+}
+
 func readInvitation(o *strictjson.Object) domain.InviteMember {
-	return domain.InviteMember{Email: o.Match("email", strictjson.Required, domain.ValidEmail, domain.EmailRule), Role: readRole(o)}
+	return domain.InviteMember{Email: readEmail(o), Role: readRole(o)}
 }
 
 // invitationPath leads to the page on which an invitation is accepted.

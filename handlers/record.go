@@ -180,11 +180,11 @@ func readReason(o *strictjson.Object) string {
 }
 
 func (s *server) revoke(r *http.Request) (any, error) {
-	revoked := domain.Revoke{PublicID: publicID(variable(r, "publicId"))}
-	if err := decode(r, func(o *strictjson.Object) { revoked.Reason = readReason(o) }); err != nil {
+	reason, err := bodyOf(r, readReason)
+	if err != nil {
 		return nil, err
 	}
-	return single(s, s.revokeRecord)(r.Context(), callOf(r), revoked)
+	return single(s, s.revokeRecord)(r.Context(), callOf(r), domain.Revoke{PublicID: publicID(variable(r, "publicId")), Reason: reason})
 }
 
 func (s *server) revokeRecord(ctx context.Context, c *call, command domain.Revoke) (any, error) {

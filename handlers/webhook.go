@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"cmp"
 	"net/http"
 	"time"
 
@@ -28,27 +27,27 @@ func (s *server) viewWebhook(e query.WebhookEntry) wire.Webhook {
 	return v
 }
 
-// decodeWebhook is decode for the members of a destination; url reads and judges its address. A blocked one is an answer
-// of its own, but only where nothing else is wrong.
-func (s *server) decodeWebhook(r *http.Request, members func(o *strictjson.Object, url func() string)) error {
-	var blocked error
-	err := decode(r, func(o *strictjson.Object) {
-		members(o, func() string {
-			text := o.String("url", strictjson.Required)
-			if !o.OK("url") {
-				return text
-			}
-			if refused := s.Egress.CheckURL(text); refused != nil && refused.Code == domain.WebhookURLBlocked {
-				blocked = refused
-			} else if refused != nil {
-				for _, f := range refused.Fields {
-					o.Problem("url", f.Code, f.Message)
-				}
-			}
-			return text
-		})
-	})
-	return cmp.Or(err, blocked)
+// readWebhookURL reads the address of a destination. A blocked address is an answer of its own, given only if nothing else
+// is wrong: see refuseBlocked.
+func (s *server) readWebhookURL(o *strictjson.Object) string {
+	text := o.String("url", strictjson.Required)
+	if !o.OK("url") {
+		return text
+	}
+	if refused := s.Egress.CheckURL(text); refused != nil && refused.Code != domain.WebhookURLBlocked {
+		for _, f := range refused.Fields {
+			o.Problem("url", f.Code, f.Message)
+		}
+	}
+	return text
+}
+
+// refuseBlocked refuses an address that nothing may be sent to.
+func (s *server) refuseBlocked(url string) error {
+	if refused := s.Egress.CheckURL(url); refused != nil {
+		return refused
+	}
+	return nil
 }
 
 // readWebhookTypes reads a member types: absent means all.
@@ -73,7 +72,11 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 
 // createWebhook adds a destination; its secret is in this answer only.
 func (s *server) createWebhook(r *http.Request) (any, error) {
-	created, err := s.addWebhook(r)
+	create, err := bodyOf(r, s.readWebhook)
+	if err != nil {
+		return nil, err
+	}
+	created, err := s.addWebhook(r, create)
 	return response{status: http.StatusCreated, data: created}, err
 }
 
@@ -86,15 +89,15 @@ func readDescription(o *strictjson.Object) string {
 	return text
 }
 
-func (s *server) addWebhook(r *http.Request) (added wire.WebhookWithSecret, err error) {
-	created := domain.CreateWebhook{Origin: origin(r)}
-	if err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
-		created.URL = url()
-		created.Description = readDescription(o)
-		created.Types = readWebhookTypes(o)
-	}); err != nil {
+func (s *server) readWebhook(o *strictjson.Object) domain.CreateWebhook {
+	return domain.CreateWebhook{URL: s.readWebhookURL(o), Description: readDescription(o), Types: readWebhookTypes(o)}
+}
+
+func (s *server) addWebhook(r *http.Request, created domain.CreateWebhook) (added wire.WebhookWithSecret, err error) {
+	if err := s.refuseBlocked(created.URL); err != nil {
 		return added, err
 	}
+	created.Origin = origin(r)
 	key, err := s.secretKey()
 	if err != nil {
 		return added, err
@@ -120,42 +123,55 @@ func webhookID(r *http.Request) domain.WebhookID {
 	return pathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }
 
-// updateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
-// it works again.
+func (s *server) readWebhookChange(o *strictjson.Object) (change domain.UpdateWebhook) {
+	if o.Has("url") {
+		change.URL = new(s.readWebhookURL(o))
+	}
+	if o.Has("description") {
+		change.Description = new("")
+		if o.NullableString("description", strictjson.Optional) != nil {
+			*change.Description = readDescription(o)
+		}
+	}
+	if o.Has("types") {
+		change.Types = new(readWebhookTypes(o))
+	}
+	if o.Has("enabled") {
+		change.Status = new(domain.WebhookDisabled)
+		if o.Bool("enabled", strictjson.Required) {
+			*change.Status = domain.WebhookActive
+		}
+	}
+	return change
+}
+
+// updateWebhook changes the members that are there.
 func (s *server) updateWebhook(r *http.Request) (any, error) {
-	command := &domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
-	err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
-		if o.Has("url") {
-			command.URL = new(url())
-		}
-		if o.Has("description") {
-			command.Description = new("")
-			if o.NullableString("description", strictjson.Optional) != nil {
-				*command.Description = readDescription(o)
-			}
-		}
-		if o.Has("types") {
-			command.Types = new(readWebhookTypes(o))
-		}
-		if o.Has("enabled") {
-			command.Status = new(domain.WebhookDisabled)
-			if o.Bool("enabled", strictjson.Required) {
-				*command.Status = domain.WebhookActive
-			}
-		}
-	})
+	change, err := bodyOf(r, s.readWebhookChange)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.execute(r.Context(), command); err != nil {
+	if err := s.changeWebhook(r, change); err != nil {
 		return nil, err
 	}
-	if command.Status != nil && *command.Status == domain.WebhookActive {
-		if err := s.Store.Forgive(r.Context(), command.Organization, command.Webhook); err != nil {
-			return nil, err
+	return s.webhook(r)
+}
+
+// changeWebhook changes the destination of the path. Enabling a destination that was disabled is how its owner says that
+// it works again.
+func (s *server) changeWebhook(r *http.Request, change domain.UpdateWebhook) error {
+	if change.URL != nil {
+		if err := s.refuseBlocked(*change.URL); err != nil {
+			return err
 		}
 	}
-	return s.webhook(r)
+	command := &change
+	command.Origin, command.Webhook = origin(r), webhookID(r)
+	err := s.execute(r.Context(), command)
+	if err == nil && command.Status != nil && *command.Status == domain.WebhookActive {
+		err = s.Store.Forgive(r.Context(), command.Organization, command.Webhook)
+	}
+	return err
 }
 
 func (s *server) deleteWebhook(r *http.Request) (any, error) {
@@ -163,18 +179,24 @@ func (s *server) deleteWebhook(r *http.Request) (any, error) {
 	return s.done(r.Context(), command, func() any { return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true} })
 }
 
-// rotateSecret answers the new secret once; both sign until the overlap ends.
-func (s *server) rotateSecret(r *http.Request) (any, error) { return s.rotated(r) }
-
-func (s *server) rotated(r *http.Request) (rotated wire.WebhookWithSecret, err error) {
-	overlap := domain.DefaultSecretOverlap
-	if err := decode(r, func(o *strictjson.Object) {
-		if o.Has("overlapSeconds") {
-			overlap = time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxSecretOverlap/time.Second), strictjson.Required)) * time.Second
-		}
-	}); err != nil {
-		return rotated, err
+// readSecretOverlap reads for how long the former secret goes on signing.
+func readSecretOverlap(o *strictjson.Object) time.Duration {
+	if !o.Has("overlapSeconds") {
+		return domain.DefaultSecretOverlap
 	}
+	return time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxSecretOverlap/time.Second), strictjson.Required)) * time.Second
+}
+
+// rotateSecret answers the new secret once; both sign until the overlap ends.
+func (s *server) rotateSecret(r *http.Request) (any, error) {
+	overlap := domain.DefaultSecretOverlap
+	if err := decode(r, func(o *strictjson.Object) { overlap = readSecretOverlap(o) }); err != nil {
+		return nil, err
+	}
+	return s.rotated(r, overlap)
+}
+
+func (s *server) rotated(r *http.Request, overlap time.Duration) (rotated wire.WebhookWithSecret, err error) {
 	key, err := s.secretKey()
 	if err != nil {
 		return rotated, err
@@ -220,18 +242,26 @@ func (s *server) listDeliveries(r *http.Request) (any, error) {
 
 // testWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
 func (s *server) testWebhook(r *http.Request) (any, error) {
-	if err := decode(r, func(*strictjson.Object) {}); err != nil {
+	if _, err := bodyOf(r, readNothing); err != nil {
 		return nil, err
 	}
+	return s.sendTest(r)
+}
+
+func (s *server) sendTest(r *http.Request) (any, error) {
 	now := s.Now()
 	d, err := s.Store.TestDelivery(r.Context(), callOf(r).access.Organization, webhookID(r), domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now), now)
 	return s.queued(r, viewDelivery(d), err)
 }
 
 func (s *server) redeliver(r *http.Request) (any, error) {
-	if err := decode(r, func(*strictjson.Object) {}); err != nil {
+	if _, err := bodyOf(r, readNothing); err != nil {
 		return nil, err
 	}
+	return s.sendAgain(r)
+}
+
+func (s *server) sendAgain(r *http.Request) (any, error) {
 	id := pathID(r, "deliveryId", domain.ParseID[domain.DeliveryID])
 	d, err := s.Store.Redeliver(r.Context(), callOf(r).access.Organization, id, s.Now())
 	return s.queued(r, viewDelivery(d), err)
@@ -247,32 +277,34 @@ func (s *server) queued(r *http.Request, data any, err error) (any, error) {
 
 // replay queues what a destination has missed, or counts it.
 func (s *server) replay(r *http.Request) (any, error) {
-	answer, err := s.replayed(r)
+	asked, err := bodyOf(r, readReplay)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.replayed(r, asked)
 	if answer.DryRun {
 		return answer, err
 	}
 	return s.queued(r, answer, err)
 }
 
-func (s *server) replayed(r *http.Request) (answer wire.Replay, err error) {
-	var replay query.Replay
-	err = decode(r, func(o *strictjson.Object) {
-		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
-		if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {
-			if replay.To = *to; o.OK("fromSequence") && replay.To < replay.From {
-				o.Problem("toSequence", strictjson.CodeRange, "must be at least fromSequence")
-			}
+func readReplay(o *strictjson.Object) (replay query.Replay) {
+	replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
+	if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {
+		if replay.To = *to; o.OK("fromSequence") && replay.To < replay.From {
+			o.Problem("toSequence", strictjson.CodeRange, "must be at least fromSequence")
 		}
-		if company := o.NullableString("companyReference", strictjson.Optional); company != nil {
-			if replay.Company = company; !domain.ValidReference(*company) {
-				o.Problem("companyReference", strictjson.CodeFormat, domain.ReferenceRule)
-			}
-		}
-		replay.DryRun = o.Bool("dryRun", strictjson.Required)
-	})
-	if err != nil {
-		return answer, err
 	}
+	if company := o.NullableString("companyReference", strictjson.Optional); company != nil {
+		if replay.Company = company; !domain.ValidReference(*company) {
+			o.Problem("companyReference", strictjson.CodeFormat, domain.ReferenceRule)
+		}
+	}
+	replay.DryRun = o.Bool("dryRun", strictjson.Required)
+	return replay
+}
+
+func (s *server) replayed(r *http.Request, replay query.Replay) (wire.Replay, error) {
 	done, err := s.Store.ReplayWebhook(r.Context(), callOf(r).access.Organization, webhookID(r), replay, s.Now())
 	return wire.Replay{DryRun: replay.DryRun, Count: done.Count, NextSequence: done.Next}, err
 }
