@@ -9,18 +9,18 @@ import (
 // AddFile adds a migration to those of the program, or changes it, until the test ends.
 func AddFile(t *testing.T, name, text string) {
 	t.Helper()
-	real, all := files, fstest.MapFS{name: {Data: []byte(text)}}
-	names, err := fs.Glob(real, "*.sql")
+	before, all := files, fstest.MapFS{name: {Data: []byte(text)}}
+	names, err := fs.Glob(before, "*.sql")
 	for _, n := range names {
 		if n == name || err != nil {
 			continue
 		}
 		all[n] = &fstest.MapFile{}
-		all[n].Data, err = fs.ReadFile(real, n)
+		all[n].Data, err = fs.ReadFile(before, n)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	files = all
-	t.Cleanup(func() { files = real })
+	t.Cleanup(func() { files = before })
 }

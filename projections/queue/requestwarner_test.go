@@ -282,18 +282,6 @@ func (m *metered) looks(what string, commands int) {
 	}
 }
 
-// attempt counts webhook attempts as a worker does, up to a part that it notes.
-func (m *metered) attempt(o ledgertest.Organization, n int, percent string) {
-	m.t.Helper()
-	_, err := m.Pool.Exec(context.Background(), fmt.Sprintf(`INSERT INTO webhook_usage AS u (shard, organization_id, period, used, reached_%[1]s, limit_%[1]s)
-		VALUES ($1, $2, $3, $4, $5, 10) ON CONFLICT (shard, organization_id, period)
-		DO UPDATE SET used = u.used + excluded.used, reached_%[1]s = excluded.reached_%[1]s, limit_%[1]s = excluded.limit_%[1]s`, percent),
-		o.ID.Shard(), o.ID, int32(domain.PeriodOf(m.Now())), n, m.Now())
-	if err != nil {
-		m.t.Fatal(err)
-	}
-}
-
 // What a month's last seconds reached of a new plan is found in the next month, once. Notes of a former plan are not found.
 func TestNotesOfAMonthsLastSeconds(t *testing.T) {
 	m := newMetered(t)
