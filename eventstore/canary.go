@@ -230,8 +230,7 @@ func (l *Ledger) rehearseOn(ctx context.Context, held *connection) error {
 	if err := l.queueWrites(b, g, nil); err != nil {
 		return err
 	}
-	g.piece.Aim(b)
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+	if err := g.piece.Send(ctx, conn, b).Close(); err != nil {
 		return fmt.Errorf("write a group: %w", err)
 	}
 	return nil

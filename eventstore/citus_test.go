@@ -10,7 +10,7 @@ import (
 )
 
 var routed = map[string]string{
-	"never": "SELECT position FROM events WHERE position > $1",
+	"never": cluster.SQL("SELECT position FROM {events} WHERE position > $1"),
 
 	"head": lockHead, "move": moveHead, "events": insertEvents, "texts": insertTexts,
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // DefaultClockTolerance is how far apart clocks may be that count as agreeing.
@@ -306,7 +307,7 @@ func (c *Clock) now() (time.Time, error) {
 
 // earliestHead is the earliest of the dates that bind shards: ahead of the clocks, it leaves none in which anything can
 // be committed.
-const earliestHead = "SELECT coalesce(min(occurred_at), 'epoch') FROM shard_heads WHERE position > 0"
+var earliestHead = cluster.SQL("SELECT coalesce(min(occurred_at), 'epoch') FROM {shard_heads} WHERE position > 0")
 
 const readyTimeout = 5 * time.Second
 
@@ -341,10 +342,10 @@ type ClockReset struct {
 var ErrClockRight = errors.New("the shard's last event is not dated ahead of the clocks by more than the tolerance")
 
 // datedLater lists the organizations whose last event is later than a time.
-const datedLater = `SELECT o.organization_id FROM organization_state o
-	JOIN LATERAL (SELECT occurred_at FROM events WHERE shard = $1 AND organization_id = o.organization_id
+var datedLater = cluster.SQL(`SELECT o.organization_id FROM {organization_state} o
+	JOIN LATERAL (SELECT occurred_at FROM {events} WHERE shard = $1 AND organization_id = o.organization_id
 		AND sequence >= o.sequence AND sequence <= o.sequence ORDER BY sequence LIMIT 1) e ON true
-	WHERE o.shard = $1 AND e.occurred_at > $2 ORDER BY o.organization_id`
+	WHERE o.shard = $1 AND e.occurred_at > $2 ORDER BY o.organization_id`)
 
 // ResetClock takes a shard whose head is dated ahead of the clocks, while these agree, back to their time: in one
 // transaction, an event for each organization that has a later one, so that every history by itself shows why its time

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
 )
@@ -187,9 +188,9 @@ func (g *Gate) pass(err error) error {
 
 // lockHead reads the gate in the statement that locks: after a wait it returns the row as it is then, where a query of
 // another table, or in another statement's snapshot, would return what was there before.
-const lockHead = "SELECT position, occurred_at, minimum_version, rules FROM shard_heads WHERE shard = $1 FOR UPDATE"
+var lockHead = cluster.SQL("SELECT position, occurred_at, minimum_version, rules FROM {shard_heads} WHERE shard = $1 FOR UPDATE")
 
-const moveHead = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
+var moveHead = cluster.SQL("UPDATE {shard_heads} SET position = $2, occurred_at = $3 WHERE shard = $1")
 
 // LockHead locks a shard for a transaction that writes rows of it without appending to its log, and refuses programs
 // that are older than the ledger takes.

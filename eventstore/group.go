@@ -315,8 +315,7 @@ func (l *Ledger) refund(ctx context.Context, held *connection, g *group) {
 	b := &pgx.Batch{} // one transaction, as it is sent at once
 	g.piece.Hold(b)
 	l.Refund(b, g.shard, counts)
-	g.piece.Aim(b)
-	if err := held.conn.Conn().SendBatch(ctx, b).Close(); err != nil {
+	if err := g.piece.Send(ctx, held.conn.Conn(), b).Close(); err != nil {
 		l.Log.Warn("counts of requests stay as they are", "shard", g.shard, "error", cluster.Loggable(err))
 	}
 	for _, c := range counts {
@@ -347,9 +346,8 @@ func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, b *pgx.Batc
 	var database time.Time
 	l.Clock.queueAwaited(b, &database, &g.after)
 	more()
-	g.piece.Aim(b)
 	sent := l.Clock.Monotonic()
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+	if err := g.piece.Send(ctx, conn, b).Close(); err != nil {
 		return fmt.Errorf("load the state of a group: %w", err)
 	}
 	g.clock = l.Clock.read()
@@ -438,8 +436,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 		tag = t.String()
 		return nil
 	})
-	g.piece.Aim(b)
-	err := conn.SendBatch(ctx, b).Close()
+	err := g.piece.Send(ctx, conn, b).Close()
 	pgErr, refused := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil && tag == "COMMIT" && cluster.Warnings(conn) == g.warnings:
@@ -512,16 +509,16 @@ func retryable(err error) bool {
 // the select list: in FROM, each would first be written to a store of its own, and a subquery of theirs would name no
 // table.
 
-const insertEvents = `INSERT INTO events (shard, position, organization_id, sequence, id, v, company_id, type,
+var insertEvents = cluster.SQL(`INSERT INTO {events} (shard, position, organization_id, sequence, id, v, company_id, type,
 		subject, occurred_at, actor, request_id, data, nonce, hash)
 	SELECT s.shard, unnest($2::bigint[]), unnest($3::uuid[]), unnest($4::bigint[]), unnest($5::uuid[]), unnest($6::smallint[]),
 		unnest($7::uuid[]), unnest($8::text[]), unnest($9::text[]), unnest($10::timestamptz[]), unnest($11::text[]),
 		unnest($12::text[]), unnest($13::bytea[]), unnest($14::bytea[]), unnest($15::bytea[])
-	FROM shard_heads s WHERE s.shard = $1`
+	FROM {shard_heads} s WHERE s.shard = $1`)
 
-const insertTexts = `INSERT INTO texts (shard, organization_id, id, salt, body)
+var insertTexts = cluster.SQL(`INSERT INTO {texts} (shard, organization_id, id, salt, body)
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::bytea[]), unnest($5::text[])
-	FROM shard_heads s WHERE s.shard = $1`
+	FROM {shard_heads} s WHERE s.shard = $1`)
 
 // appendEvents queues the rows of new events and of their erasable texts.
 func appendEvents(b *pgx.Batch, shard domain.Shard, events []domain.Event) {

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // Guard notices a database that has less than this process has seen in it: a standby without the last commits was
@@ -178,7 +179,7 @@ const readServer = "SELECT pg_postmaster_start_time()"
 
 // readEventHash finds the first event after a position; an equality on the position takes the index of sequences where
 // the tables have no statistics.
-const readEventHash = "SELECT hash FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT 1"
+var readEventHash = cluster.SQL("SELECT hash FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT 1")
 
 // begin asks for the event of the mark, in a group's first round trip, where the connection is new to the shard.
 func (g *Guard) begin(b *pgx.Batch, conn *pgx.Conn, shard domain.Shard) *comparison {
@@ -273,7 +274,7 @@ type Head struct {
 }
 
 // HeadsQuery asks about all shards that have events. It names them, so that there is a key to look up.
-const HeadsQuery = "SELECT shard, position FROM shard_heads WHERE shard >= 0 AND position > 0"
+var HeadsQuery = cluster.SQL("SELECT shard, position FROM {shard_heads} WHERE shard >= 0 AND position > 0")
 
 // ReadHeads reads the heads of all shards that have events. With an error some may be missing.
 func ReadHeads(ctx context.Context, db Database, shards int) ([]Head, error) {

@@ -114,7 +114,7 @@ func TestReadsFollowAMove(t *testing.T) {
 	}
 	t.Cleanup(holders.Close)
 	db := eventstore.Route(l.Pool, holders.Nodes(1, (*cluster.Primary).ReadPool))
-	const highest = "SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2"
+	highest := cluster.SQL("SELECT sequence FROM {organization_state} WHERE shard = $1 AND organization_id = $2")
 	read := func(db eventstore.Database) (sequence int64) {
 		t.Helper()
 		if err := db.QueryRow(ctx, highest, o.ID.Shard(), o.ID).Scan(&sequence); err != nil {
@@ -136,7 +136,10 @@ func TestReadsFollowAMove(t *testing.T) {
 	}
 
 	// The one connection of the node is given back whatever happens.
-	for _, sql := range []string{"SELECT 1/0 FROM shard_heads WHERE shard = $1", "SELECT nothing FROM shard_heads WHERE shard = $1", "SELECT FROM nothing WHERE $1 = 1"} {
+	for _, sql := range []string{
+		cluster.SQL("SELECT 1/0 FROM {shard_heads} WHERE shard = $1"), cluster.SQL("SELECT nothing FROM {shard_heads} WHERE shard = $1"),
+		"SELECT FROM nothing WHERE $1 = 1", "SELECT FROM shard_heads WHERE shard = $1 -- which is not marked",
+	} {
 		if _, err := db.Exec(ctx, sql, domain.Shard(0)); err == nil {
 			t.Errorf("%s: no error", sql)
 		}
@@ -154,7 +157,7 @@ func TestReadsFollowAMove(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := db.Exec(ended, "SELECT FROM shard_heads WHERE shard = $1", domain.Shard(0)); err == nil {
+	if _, err := db.Exec(ended, cluster.SQL("SELECT FROM {shard_heads} WHERE shard = $1"), domain.Shard(0)); err == nil {
 		t.Error("no error of a context that has ended")
 	}
 	read(db)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
 )
@@ -77,8 +78,8 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 		if in, err = ReadInstallation(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO shard_heads (shard, position, occurred_at, minimum_version, rules)
-			SELECT shard, 0, $2, $3, $4 FROM generate_series(0, $1 - 1) AS shard ON CONFLICT (shard) DO NOTHING`,
+		if _, err := tx.Exec(ctx, cluster.SQL(`INSERT INTO {shard_heads} (shard, position, occurred_at, minimum_version, rules)
+			SELECT shard, 0, $2, $3, $4 FROM generate_series(0, $1 - 1) AS shard ON CONFLICT (shard) DO NOTHING`),
 			in.Shards, now, in.Minimum, in.Rules); err != nil {
 			return fmt.Errorf("create shard heads: %w", err)
 		}
@@ -197,9 +198,9 @@ func ReadInstallation(ctx context.Context, from history.Querier) (Installation, 
 
 // EmptiestShard is where a new organization goes.
 func EmptiestShard(ctx context.Context, db Database, shards int) (domain.Shard, error) {
-	const query = `SELECT n.shard FROM generate_series(0, $1 - 1) AS n(shard)
-		LEFT JOIN (SELECT shard, count(*) AS organizations FROM organization_state GROUP BY shard) o ON o.shard = n.shard
-		ORDER BY coalesce(o.organizations, 0), n.shard LIMIT 1`
+	query := cluster.SQL(`SELECT n.shard FROM generate_series(0, $1 - 1) AS n(shard)
+		LEFT JOIN (SELECT shard, count(*) AS organizations FROM {organization_state} GROUP BY shard) o ON o.shard = n.shard
+		ORDER BY coalesce(o.organizations, 0), n.shard LIMIT 1`)
 	var shard int
 	if err := db.QueryRow(ctx, query, shards).Scan(&shard); err != nil {
 		return 0, fmt.Errorf("find the emptiest shard: %w", err)

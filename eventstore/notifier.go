@@ -501,7 +501,7 @@ func (w *Notifier) head(shard domain.Shard) (*history.Tail, error) {
 	ctx, cancel := context.WithTimeout(w.running, answerWithin)
 	defer cancel()
 	var position int64
-	if err := w.Read.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", shard).Scan(&position); err != nil {
+	if err := w.Read.QueryRow(ctx, cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1"), shard).Scan(&position); err != nil {
 		return nil, fmt.Errorf("read the head of shard %d: %w", shard, err)
 	}
 	return history.NewTail(w.Read, shard, position), nil

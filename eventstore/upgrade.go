@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
 )
@@ -168,12 +169,12 @@ func (p Program) SwitchOn(ctx context.Context, url string) (switched []domain.Ru
 	return switched, in, followLedger(ctx, conn)
 }
 
-const (
-	lateHeads = `SELECT h.shard FROM shard_heads h, ledger l
-		WHERE l.id = 1 AND (h.minimum_version < l.minimum_version OR NOT h.rules @> l.rules) ORDER BY h.shard`
+var (
+	lateHeads = cluster.SQL(`SELECT h.shard FROM {shard_heads} h, ledger l
+		WHERE l.id = 1 AND (h.minimum_version < l.minimum_version OR NOT h.rules @> l.rules) ORDER BY h.shard`)
 	// It waits for the head's lock: the group that holds it ends before the gate is raised.
-	raiseHead = `UPDATE shard_heads SET minimum_version = greatest(minimum_version, $2),
-		rules = rules || ARRAY(SELECT r FROM unnest($3::text[]) r WHERE NOT r = ANY(rules)) WHERE shard = $1`
+	raiseHead = cluster.SQL(`UPDATE {shard_heads} SET minimum_version = greatest(minimum_version, $2),
+		rules = rules || ARRAY(SELECT r FROM unnest($3::text[]) r WHERE NOT r = ANY(rules)) WHERE shard = $1`)
 )
 
 // followLedger brings heads to what the ledger's row says, one after the other: each shard stands still for one short

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/statement"
 )
 
@@ -125,13 +126,13 @@ func (f *fold) addRegistered(e *domain.Event, o *organizationChange, body *domai
 // Each row is looked up by its full key, and then by its place. A plain join would allow a walk over the shard, which
 // PostgreSQL 17 prefers until the first ANALYZE, because with the fill factor it expects a single row. Every writer of
 // the table holds the shard's lock, so no row moves in between. LIMIT makes the planner expect a short list.
-const updateOrganizations = `UPDATE organization_state o SET sequence = n.sequence, companies = o.companies + n.companies,
+var updateOrganizations = cluster.SQL(`UPDATE {organization_state} o SET sequence = n.sequence, companies = o.companies + n.companies,
 		unfinalized = o.unfinalized + n.unfinalized
 	FROM (SELECT id, sequence, companies, unfinalized FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
 			AS u(id, sequence, companies, unfinalized)
 		LIMIT cardinality($2::uuid[])) AS n
-	CROSS JOIN LATERAL (SELECT ctid AS place FROM organization_state WHERE shard = $1 AND organization_id = n.id OFFSET 0) p
-	WHERE o.shard = $1 AND o.ctid = p.place`
+	CROSS JOIN LATERAL (SELECT ctid AS place FROM {organization_state} WHERE shard = $1 AND organization_id = n.id OFFSET 0) p
+	WHERE o.shard = $1 AND o.ctid = p.place`)
 
 func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 	all := f.organizations.inOrder()
@@ -142,10 +143,10 @@ func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 		column(all, func(o *organizationChange) int64 { return o.unfinalized }))
 }
 
-const insertFeed = `INSERT INTO feed (shard, company_id, sequence, event_id, type, status, version, occurred_at, document_id, public_id)
+var insertFeed = cluster.SQL(`INSERT INTO {feed} (shard, company_id, sequence, event_id, type, status, version, occurred_at, document_id, public_id)
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::smallint[]), unnest($6::smallint[]),
 		unnest($7::int[]), unnest($8::timestamptz[]), unnest($9::uuid[]), unnest($10::uuid[])
-	FROM shard_heads s WHERE s.shard = $1`
+	FROM {shard_heads} s WHERE s.shard = $1`)
 
 // feedRow is what the feed says of an event besides what every event has.
 type feedRow struct {
@@ -171,10 +172,10 @@ func (f *fold) queueFeed(b *pgx.Batch, shard domain.Shard) {
 		column(f.feed, func(r feedRow) domain.PublicID { id, _ := domain.ParsePublicID(r.Subject); return id }))
 }
 
-const addUsage = `INSERT INTO usage (shard, organization_id, period, company_id, used)
+var addUsage = cluster.SQL(`INSERT INTO {usage} AS usage (shard, organization_id, period, company_id, used)
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::int[]), unnest($4::uuid[]), unnest($5::bigint[])
-	FROM shard_heads s WHERE s.shard = $1
-	ON CONFLICT (shard, organization_id, period, company_id) DO UPDATE SET used = usage.used + excluded.used`
+	FROM {shard_heads} s WHERE s.shard = $1
+	ON CONFLICT (shard, organization_id, period, company_id) DO UPDATE SET used = usage.used + excluded.used`)
 
 func (f *fold) queueUsage(b *pgx.Batch, shard domain.Shard) {
 	if used := f.usage.keys; used != nil {
@@ -212,47 +213,51 @@ func (o *ordered[K, V]) inOrder() []*V { return column(o.keys, func(k K) *V { re
 func column[R, V any](rows []R, value func(R) V) []V { return statement.Column(rows, value) }
 
 // A row that is known to be new is inserted without asking whether it is there, which is a third cheaper.
-const insertDocuments = `INSERT INTO documents (shard, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked)
+const documentRows = `INSERT INTO {documents} AS documents (shard, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked)
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::uuid[]), unnest($5::text[]), unnest($6::text[]), unnest($7::int[]), false
-	FROM shard_heads s WHERE s.shard = $1`
+	FROM {shard_heads} s WHERE s.shard = $1`
 
-const upsertDocuments = insertDocuments + `
+var insertDocuments = cluster.SQL(documentRows)
+
+var upsertDocuments = cluster.SQL(documentRows + `
 	ON CONFLICT (shard, document_id) DO UPDATE
 	SET highest_version = excluded.highest_version, highest_revoked = false
-	WHERE documents.highest_version < excluded.highest_version`
+	WHERE documents.highest_version < excluded.highest_version`)
 
-const insertVersions = `INSERT INTO versions (shard, document_id, version, organization_id, public_id, record_id, previous_version,
+const versionRows = `INSERT INTO {versions} (shard, document_id, version, organization_id, public_id, record_id, previous_version,
 		sha256, size_bytes, mime_type, generated_at, received_at, position)
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::int[]), unnest($4::uuid[]), unnest($5::uuid[]), unnest($6::uuid[]), unnest($7::int[]),
 		unnest($8::bytea[]), unnest($9::bigint[]), unnest($10::text[]), unnest($11::text[]), unnest($12::timestamptz[]),
 		unnest($13::bigint[])
-	FROM shard_heads s WHERE s.shard = $1`
+	FROM {shard_heads} s WHERE s.shard = $1`
 
 // A document whose first version is only reserved has no highest version yet.
-const reserveDocuments = `INSERT INTO documents (shard, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked)
+var reserveDocuments = cluster.SQL(`INSERT INTO {documents} (shard, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked)
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::uuid[]), unnest($4::uuid[]), unnest($5::text[]), unnest($6::text[]), 0, false
-	FROM shard_heads s WHERE s.shard = $1
-	ON CONFLICT (shard, document_id) DO NOTHING`
+	FROM {shard_heads} s WHERE s.shard = $1
+	ON CONFLICT (shard, document_id) DO NOTHING`)
 
 // These two find an existing row by its whole key, whatever statistics say (see loadOrganizations).
 
-const reserveVersions = `INSERT INTO versions (shard, document_id, version, organization_id, public_id, expires_at)
+var reserveVersions = cluster.SQL(`INSERT INTO {versions} (shard, document_id, version, organization_id, public_id, expires_at)
 	SELECT s.shard, unnest($2::uuid[]), unnest($3::int[]), unnest($4::uuid[]), unnest($5::uuid[]), unnest($6::timestamptz[])
-	FROM shard_heads s WHERE s.shard = $1
-	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = excluded.expires_at`
+	FROM {shard_heads} s WHERE s.shard = $1
+	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = excluded.expires_at`)
 
-const finalizeVersions = insertVersions + `
+var insertVersions = cluster.SQL(versionRows)
+
+var finalizeVersions = cluster.SQL(versionRows + `
 	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = NULL, record_id = excluded.record_id,
 		previous_version = excluded.previous_version, sha256 = excluded.sha256, size_bytes = excluded.size_bytes,
 		mime_type = excluded.mime_type, generated_at = excluded.generated_at, received_at = excluded.received_at,
-		position = excluded.position`
+		position = excluded.position`)
 
-const releaseVersion = `UPDATE versions SET released_at = $4, expires_at = $5 WHERE shard = $1 AND document_id = $2 AND version = $3`
+var releaseVersion = cluster.SQL(`UPDATE {versions} SET released_at = $4, expires_at = $5 WHERE shard = $1 AND document_id = $2 AND version = $3`)
 
-const revokeVersion = `UPDATE versions SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
+var revokeVersion = cluster.SQL(`UPDATE {versions} SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`)
 
 // After the upsert: a revoked version that is still the highest leaves its document without a current one.
-const revokeHighest = `UPDATE documents SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`
+var revokeHighest = cluster.SQL(`UPDATE {documents} SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`)
 
 // registration is an event that registers a version.
 type registration struct {

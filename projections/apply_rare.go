@@ -8,17 +8,27 @@ import (
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // Organizations, members, API keys, companies and their access.
 const (
-	insertOrganization = `INSERT INTO organization_state (shard, organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at)
-	VALUES ($1, $2, 0, $3, $4, $5, $6, 0, $7)`
-	updatePlan   = `UPDATE organization_state SET plan = $3, internal = $4, per_minute = $5 WHERE shard = $1 AND organization_id = $2`
-	updateLimits = `UPDATE organization_state SET unfinalized_limit = $3 WHERE shard = $1 AND organization_id = $2`
+	sameWarnings = `CASE WHEN w.period = excluded.period AND w.of_limit = excluded.of_limit THEN `
+	// The address is hashed where it lies, so that a rebuild, which has events alone, writes the same.
+	addressOfMember = `sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8'))
+	FROM {shard_heads} s
+	LEFT JOIN {texts} t ON t.shard = $1 AND t.organization_id = $2 AND t.id = $4
+	WHERE s.shard = $1`
+)
+
+var (
+	insertOrganization = cluster.SQL(`INSERT INTO {organization_state} (shard, organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at)
+	VALUES ($1, $2, 0, $3, $4, $5, $6, 0, $7)`)
+	updatePlan   = cluster.SQL(`UPDATE {organization_state} SET plan = $3, internal = $4, per_minute = $5 WHERE shard = $1 AND organization_id = $2`)
+	updateLimits = cluster.SQL(`UPDATE {organization_state} SET unfinalized_limit = $3 WHERE shard = $1 AND organization_id = $2`)
 	// The first warning of a new month, or of another limit, replaces those before, which stay in the log. The warnings about
 	// versions are columns of organization_state, which every group reads.
-	updateWarnings = `UPDATE organization_state o SET warned_period = $3, warned_limit = $4,
+	updateWarnings = cluster.SQL(`UPDATE {organization_state} o SET warned_period = $3, warned_limit = $4,
 		warned_80  = CASE WHEN w.same THEN coalesce(warned_80, $5) ELSE $5::timestamptz END,
 		warned_95  = CASE WHEN w.same THEN coalesce(warned_95, $6) ELSE $6::timestamptz END,
 		warned_100 = CASE WHEN w.same THEN coalesce(warned_100, $7) ELSE $7::timestamptz END,
@@ -26,10 +36,9 @@ const (
 		warned_used_95  = CASE WHEN w.same THEN coalesce(warned_used_95, $9) ELSE $9::bigint END,
 		warned_used_100 = CASE WHEN w.same THEN coalesce(warned_used_100, $10) ELSE $10::bigint END
 	FROM (SELECT shard, organization_id, warned_period = $3 AND warned_limit = $4 AS same
-		FROM organization_state WHERE shard = $1 AND organization_id = $2) w
-	WHERE o.shard = $1 AND o.organization_id = $2`
-	sameWarnings   = `CASE WHEN w.period = excluded.period AND w.of_limit = excluded.of_limit THEN `
-	upsertWarnings = `INSERT INTO allowance_warnings AS w (shard, organization_id, period, of_limit, at_80, at_95, at_100, used_80, used_95, used_100, allowance)
+		FROM {organization_state} WHERE shard = $1 AND organization_id = $2) w
+	WHERE o.shard = $1 AND o.organization_id = $2`)
+	upsertWarnings = cluster.SQL(`INSERT INTO {allowance_warnings} AS w (shard, organization_id, period, of_limit, at_80, at_95, at_100, used_80, used_95, used_100, allowance)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 	ON CONFLICT (shard, organization_id, allowance) DO UPDATE SET period = excluded.period, of_limit = excluded.of_limit,
 		at_80    = ` + sameWarnings + `coalesce(w.at_80, excluded.at_80) ELSE excluded.at_80 END,
@@ -37,106 +46,103 @@ const (
 		at_100   = ` + sameWarnings + `coalesce(w.at_100, excluded.at_100) ELSE excluded.at_100 END,
 		used_80  = ` + sameWarnings + `coalesce(w.used_80, excluded.used_80) ELSE excluded.used_80 END,
 		used_95  = ` + sameWarnings + `coalesce(w.used_95, excluded.used_95) ELSE excluded.used_95 END,
-		used_100 = ` + sameWarnings + `coalesce(w.used_100, excluded.used_100) ELSE excluded.used_100 END`
-	// The address is hashed where it lies, so that a rebuild, which has events alone, writes the same.
-	addressOfMember = `sha256(convert_to(lower(t.body COLLATE "C"), 'UTF8'))
-	FROM shard_heads s
-	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = $4
-	WHERE s.shard = $1`
-	insertMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at, email_sha256)
-	SELECT s.shard, $2, $3, $4, $5, $6, $7, ` + addressOfMember
-	inviteMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at, invitation_sha256, invited_until, email_sha256)
+		used_100 = ` + sameWarnings + `coalesce(w.used_100, excluded.used_100) ELSE excluded.used_100 END`)
+	insertMember = cluster.SQL(`INSERT INTO {members} (shard, organization_id, member_id, email_id, role, status, created_at, email_sha256)
+	SELECT s.shard, $2, $3, $4, $5, $6, $7, ` + addressOfMember)
+	inviteMember = cluster.SQL(`INSERT INTO {members} (shard, organization_id, member_id, email_id, role, status, created_at, invitation_sha256, invited_until, email_sha256)
 	SELECT s.shard, $2, $3, $4, $5, $6, $7, $8, $9, ` + addressOfMember + `
 	ON CONFLICT (shard, organization_id, member_id) DO UPDATE SET email_id = excluded.email_id, role = excluded.role, status = excluded.status,
-		invitation_sha256 = excluded.invitation_sha256, invited_until = excluded.invited_until, email_sha256 = excluded.email_sha256`
-	eraseAddresses = `UPDATE members SET email_sha256 = NULL WHERE shard = $1 AND organization_id = $2 AND email_id = ANY($3)`
-	joinMember     = `UPDATE members SET status = $4 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
-	updateMember   = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
-	insertKey      = `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, networks,
+		invitation_sha256 = excluded.invitation_sha256, invited_until = excluded.invited_until, email_sha256 = excluded.email_sha256`)
+	eraseAddresses = cluster.SQL(`UPDATE {members} SET email_sha256 = NULL WHERE shard = $1 AND organization_id = $2 AND email_id = ANY($3)`)
+	joinMember     = cluster.SQL(`UPDATE {members} SET status = $4 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`)
+	updateMember   = cluster.SQL(`UPDATE {members} SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`)
+	insertKey      = cluster.SQL(`INSERT INTO {api_keys} (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, networks,
 		max_version_step, name_id, created_by, created_at, expires_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
-	renameKey       = `UPDATE api_keys SET name_id = $3 WHERE shard = $1 AND key_id = $2`
-	changeKeyExpiry = `UPDATE api_keys SET expires_at = $3 WHERE shard = $1 AND key_id = $2`
-	revokeKey       = `UPDATE api_keys SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`
-	insertCompany   = `INSERT INTO companies (shard, company_id, organization_id, reference, created_at) VALUES ($1, $2, $3, $4, $5)`
-	closeCompany    = `UPDATE companies SET closed_at = $3 WHERE shard = $1 AND company_id = $2`
-	upsertGrant     = `INSERT INTO grants (shard, key_id, company_id, enabled, updated_at) VALUES ($1, $2, $3, $4, $5)
-	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`)
+	renameKey       = cluster.SQL(`UPDATE {api_keys} SET name_id = $3 WHERE shard = $1 AND key_id = $2`)
+	changeKeyExpiry = cluster.SQL(`UPDATE {api_keys} SET expires_at = $3 WHERE shard = $1 AND key_id = $2`)
+	revokeKey       = cluster.SQL(`UPDATE {api_keys} SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`)
+	insertCompany   = cluster.SQL(`INSERT INTO {companies} (shard, company_id, organization_id, reference, created_at) VALUES ($1, $2, $3, $4, $5)`)
+	closeCompany    = cluster.SQL(`UPDATE {companies} SET closed_at = $3 WHERE shard = $1 AND company_id = $2`)
+	upsertGrant     = cluster.SQL(`INSERT INTO {grants} (shard, key_id, company_id, enabled, updated_at) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`)
 )
 
 // Passkeys.
-const (
-	insertPasskey = `INSERT INTO passkeys (shard, passkey_id, organization_id, member_id, credential_id, public_key, transports, backup_eligible,
+var (
+	insertPasskey = cluster.SQL(`INSERT INTO {passkeys} (shard, passkey_id, organization_id, member_id, credential_id, public_key, transports, backup_eligible,
 		name_id, created_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
-	removePasskey = `UPDATE passkeys SET removed_at = $3 WHERE shard = $1 AND passkey_id = $2`
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`)
+	removePasskey = cluster.SQL(`UPDATE {passkeys} SET removed_at = $3 WHERE shard = $1 AND passkey_id = $2`)
 )
 
 // Links to OAuth subjects.
-const (
-	insertLink = `INSERT INTO oauth_links (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
-	redeemLink      = `UPDATE oauth_links SET subject = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`
-	withdrawConsent = `UPDATE oauth_links SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`
+var (
+	insertLink = cluster.SQL(`INSERT INTO {oauth_links} (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
+	redeemLink      = cluster.SQL(`UPDATE {oauth_links} SET subject = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`)
+	withdrawConsent = cluster.SQL(`UPDATE {oauth_links} SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`)
 )
 
 // Destinations of webhooks.
-const (
-	insertWebhook = `INSERT INTO webhooks (shard, webhook_id, organization_id, url_id, description_id, types, status, secret, created_at, updated_at)
-	VALUES ($1, $2, $3, $4, $5, $6, 'active', $7, $8, $8)`
-	updateWebhook = `UPDATE webhooks SET url_id = $3, description_id = $4, types = $5, status = $6, disabled_reason = NULL, updated_at = $7
-	WHERE shard = $1 AND webhook_id = $2`
-	rotateWebhookSecret = `UPDATE webhooks SET previous_secret = secret, secret = $3, previous_until = $4, updated_at = $5
-	WHERE shard = $1 AND webhook_id = $2`
-	disableWebhook = `UPDATE webhooks SET status = 'disabled', disabled_reason = $3, updated_at = $4
-	WHERE shard = $1 AND webhook_id = $2`
-	deleteWebhook       = `UPDATE webhooks SET status = 'deleted', updated_at = $3 WHERE shard = $1 AND webhook_id = $2`
-	deleteWebhookAccess = `WITH taken AS (
-		UPDATE company_webhooks SET enabled = false, updated_at = $3 WHERE shard = $1 AND webhook_id = $2 AND enabled RETURNING company_id
+var (
+	insertWebhook = cluster.SQL(`INSERT INTO {webhooks} (shard, webhook_id, organization_id, url_id, description_id, types, status, secret, created_at, updated_at)
+	VALUES ($1, $2, $3, $4, $5, $6, 'active', $7, $8, $8)`)
+	updateWebhook = cluster.SQL(`UPDATE {webhooks} SET url_id = $3, description_id = $4, types = $5, status = $6, disabled_reason = NULL, updated_at = $7
+	WHERE shard = $1 AND webhook_id = $2`)
+	rotateWebhookSecret = cluster.SQL(`UPDATE {webhooks} SET previous_secret = secret, secret = $3, previous_until = $4, updated_at = $5
+	WHERE shard = $1 AND webhook_id = $2`)
+	disableWebhook = cluster.SQL(`UPDATE {webhooks} SET status = 'disabled', disabled_reason = $3, updated_at = $4
+	WHERE shard = $1 AND webhook_id = $2`)
+	deleteWebhook       = cluster.SQL(`UPDATE {webhooks} SET status = 'deleted', updated_at = $3 WHERE shard = $1 AND webhook_id = $2`)
+	deleteWebhookAccess = cluster.SQL(`WITH taken AS (
+		UPDATE {company_webhooks} SET enabled = false, updated_at = $3 WHERE shard = $1 AND webhook_id = $2 AND enabled RETURNING company_id
 	)
-	UPDATE companies c SET webhooks = c.webhooks - 1 FROM taken WHERE c.shard = $1 AND c.company_id = taken.company_id`
-	upsertWebhookAccess = `INSERT INTO company_webhooks (shard, company_id, webhook_id, enabled, updated_at)
+	UPDATE {companies} c SET webhooks = c.webhooks - 1 FROM taken WHERE c.shard = $1 AND c.company_id = taken.company_id`)
+	upsertWebhookAccess = cluster.SQL(`INSERT INTO {company_webhooks} (shard, company_id, webhook_id, enabled, updated_at)
 	VALUES ($1, $2, $3, $4, $5)
-	ON CONFLICT (shard, company_id, webhook_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`
-	countWebhooks = `UPDATE companies SET webhooks = (SELECT count(*) FROM company_webhooks WHERE shard = $1 AND company_id = $2 AND enabled)
-	WHERE shard = $1 AND company_id = $2`
+	ON CONFLICT (shard, company_id, webhook_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`)
+	countWebhooks = cluster.SQL(`UPDATE {companies} SET webhooks = (SELECT count(*) FROM {company_webhooks} WHERE shard = $1 AND company_id = $2 AND enabled)
+	WHERE shard = $1 AND company_id = $2`)
 )
 
 // Certification.
 const (
 	// oneVersion finds the row of a version by its key: the order makes the planner use that index.
-	oneVersion = ` WHERE shard = $1 AND ctid = (SELECT ctid FROM artifact_versions
+	oneVersion = ` WHERE shard = $1 AND ctid = (SELECT ctid FROM {artifact_versions}
 		WHERE shard = $1 AND version_id >= $2 AND version_id <= $2 ORDER BY version_id LIMIT 1)`
+)
 
-	ensureAccount = `INSERT INTO artifact_accounts (shard, organization_id, retention_days, credits) VALUES ($1, $2, 0, 0)
-	ON CONFLICT (shard, organization_id) DO NOTHING`
-	setRetention      = `UPDATE artifact_accounts SET retention_days = $3 WHERE shard = $1 AND organization_id = $2`
-	addCredits        = `UPDATE artifact_accounts SET credits = credits + $3 WHERE shard = $1 AND organization_id = $2`
-	countRegistration = `INSERT INTO artifact_usage AS u (shard, organization_id, period, used) VALUES ($1, $2, $3, 1)
-	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + 1`
-	insertArtifact = `INSERT INTO artifacts (shard, artifact_id, organization_id, latest_version, certified, created_at, updated_at)
-	VALUES ($1, $2, $3, 1, 0, $4, $4)`
-	advanceArtifact       = `UPDATE artifacts SET latest_version = $3, updated_at = $4 WHERE shard = $1 AND artifact_id = $2`
-	insertArtifactVersion = `INSERT INTO artifact_versions (shard, version_id, artifact_id, organization_id, version, kind, title_id, file_name_id,
+var (
+	ensureAccount = cluster.SQL(`INSERT INTO {artifact_accounts} (shard, organization_id, retention_days, credits) VALUES ($1, $2, 0, 0)
+	ON CONFLICT (shard, organization_id) DO NOTHING`)
+	setRetention      = cluster.SQL(`UPDATE {artifact_accounts} SET retention_days = $3 WHERE shard = $1 AND organization_id = $2`)
+	addCredits        = cluster.SQL(`UPDATE {artifact_accounts} SET credits = credits + $3 WHERE shard = $1 AND organization_id = $2`)
+	countRegistration = cluster.SQL(`INSERT INTO {artifact_usage} AS u (shard, organization_id, period, used) VALUES ($1, $2, $3, 1)
+	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + 1`)
+	insertArtifact = cluster.SQL(`INSERT INTO {artifacts} (shard, artifact_id, organization_id, latest_version, certified, created_at, updated_at)
+	VALUES ($1, $2, $3, 1, 0, $4, $4)`)
+	advanceArtifact       = cluster.SQL(`UPDATE {artifacts} SET latest_version = $3, updated_at = $4 WHERE shard = $1 AND artifact_id = $2`)
+	insertArtifactVersion = cluster.SQL(`INSERT INTO {artifact_versions} (shard, version_id, artifact_id, organization_id, version, kind, title_id, file_name_id,
 		media_type, sha256, size_bytes, state, reviews, outcome, retain_until, registered_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`
-	setVersionState    = `UPDATE artifact_versions SET state = $3` + oneVersion
-	insertAnalysis     = `INSERT INTO analyses (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`
-	insertDetectorRuns = `INSERT INTO detector_runs (shard, organization_id, detector, detector_version, analysis_id, outcome, micros)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`)
+	setVersionState    = cluster.SQL(`UPDATE {artifact_versions} SET state = $3` + oneVersion)
+	insertAnalysis     = cluster.SQL(`INSERT INTO {analyses} (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`)
+	insertDetectorRuns = cluster.SQL(`INSERT INTO {detector_runs} (shard, organization_id, detector, detector_version, analysis_id, outcome, micros)
 	SELECT s.shard, $2, n.detector, n.version, $3, n.outcome, n.micros
-	FROM shard_heads s, unnest($4::text[], $5::int[], $6::text[], $7::bigint[]) AS n(detector, version, outcome, micros) WHERE s.shard = $1`
-	insertReview = `INSERT INTO reviews (shard, review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
-	reviewVersion  = `UPDATE artifact_versions SET state = $3, outcome = $4, reviews = reviews + 1` + oneVersion
-	insertApproval = `INSERT INTO approvals (shard, approval_id, version_id, organization_id, key, member_id, statement_id, approved_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
-	insertCertificate = `INSERT INTO certificates (shard, public_id, version_id, artifact_id, organization_id, public_fields, payload_id, key_id,
+	FROM {shard_heads} s, unnest($4::text[], $5::int[], $6::text[], $7::bigint[]) AS n(detector, version, outcome, micros) WHERE s.shard = $1`)
+	insertReview = cluster.SQL(`INSERT INTO {reviews} (shard, review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`)
+	reviewVersion  = cluster.SQL(`UPDATE {artifact_versions} SET state = $3, outcome = $4, reviews = reviews + 1` + oneVersion)
+	insertApproval = cluster.SQL(`INSERT INTO {approvals} (shard, approval_id, version_id, organization_id, key, member_id, statement_id, approved_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
+	insertCertificate = cluster.SQL(`INSERT INTO {certificates} (shard, public_id, version_id, artifact_id, organization_id, public_fields, payload_id, key_id,
 		signature, issued_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
-	certifyArtifact    = `UPDATE artifacts SET certified = $3, certified_by = $4 WHERE shard = $1 AND artifact_id = $2`
-	replaceCertificate = `UPDATE certificates SET replaced_at = $3, replaced_by = $4 WHERE shard = $1 AND public_id = $2`
-	revokeCertificate  = `UPDATE certificates SET revoked_at = $3 WHERE shard = $1 AND public_id = $2`
-	eraseContent       = `UPDATE artifact_versions SET content_erased = $3` + oneVersion
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`)
+	certifyArtifact    = cluster.SQL(`UPDATE {artifacts} SET certified = $3, certified_by = $4 WHERE shard = $1 AND artifact_id = $2`)
+	replaceCertificate = cluster.SQL(`UPDATE {certificates} SET replaced_at = $3, replaced_by = $4 WHERE shard = $1 AND public_id = $2`)
+	revokeCertificate  = cluster.SQL(`UPDATE {certificates} SET revoked_at = $3 WHERE shard = $1 AND public_id = $2`)
+	eraseContent       = cluster.SQL(`UPDATE {artifact_versions} SET content_erased = $3` + oneVersion)
 )
 
 // queueRare writes what an event changes in projections in which events are rare.

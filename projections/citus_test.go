@@ -2,17 +2,17 @@ package projections
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
 )
 
 var routed = map[string]string{
-	"never": "INSERT INTO texts (shard, organization_id, id, salt, body) SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::bytea[], $5::text[]) AS n",
+	"never": cluster.SQL("INSERT INTO {texts} (shard, organization_id, id, salt, body) SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::bytea[], $5::text[]) AS n"),
 
 	"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
 	"declarations": loadDeclarations, "grants": loadGrants, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "active_keys": loadActiveKeys, "key_grants": loadKeyGrants,
@@ -23,7 +23,7 @@ var routed = map[string]string{
 	"insert_organization": insertOrganization, "plan": updatePlan, "limits": updateLimits, "update_organizations": updateOrganizations,
 	"insert_member": insertMember, "member": updateMember, "insert_key": insertKey, "invite_member": inviteMember, "erase_addresses": eraseAddresses, "end_sessions": EndSessions,
 	"passkeys": loadPasskeys, "insert_passkey": insertPasskey, "remove_passkey": removePasskey, "expiry": changeKeyExpiry, "revoke_key": revokeKey,
-	"insert_company": insertCompany, "grant": upsertGrant, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": fmt.Sprintf(loadMeter, "request_usage"),
+	"insert_company": insertCompany, "grant": upsertGrant, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadMeters[domain.RequestsAllowance],
 	"documents": upsertDocuments, "insert_documents": insertDocuments, "insert_versions": insertVersions, "reserve_documents": reserveDocuments, "reserve": reserveVersions,
 	"finalize": finalizeVersions, "revoke": revokeVersion, "revoke_highest": revokeHighest,
 	"insert_webhook": insertWebhook, "update_webhook": updateWebhook, "rotate": rotateWebhookSecret, "disable": disableWebhook,

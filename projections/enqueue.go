@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // Enqueue queues the effects of events: a delivery for each destination that is authorized for the event's company at
@@ -36,24 +37,24 @@ func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *dom
 
 // The counts were read and raised under the lock of the shard's head, so the sums are exact. The same lock keeps two
 // groups from waiting for each other's rows.
-const countAdministered = `INSERT INTO administrative_usage (shard, organization_id, day, used)
-	SELECT s.shard, unnest($2::uuid[]), unnest($3::date[]), unnest($4::bigint[]) FROM shard_heads s WHERE s.shard = $1
-	ON CONFLICT (shard, organization_id) DO UPDATE SET day = excluded.day, used = excluded.used`
+var countAdministered = cluster.SQL(`INSERT INTO {administrative_usage} (shard, organization_id, day, used)
+	SELECT s.shard, unnest($2::uuid[]), unnest($3::date[]), unnest($4::bigint[]) FROM {shard_heads} s WHERE s.shard = $1
+	ON CONFLICT (shard, organization_id) DO UPDATE SET day = excluded.day, used = excluded.used`)
 
 // EndSessions ends every session of a member ($2) for good. Another role or status does: one that was disabled for a
 // moment signs in again.
-const EndSessions = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2`
+var EndSessions = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND member_id = $2`)
 
 // The destinations are read as this transaction has left them. Outer joins, and a status hidden in CASE, make each
 // event a look-up; OFFSET 0, as in other statements, would move this one to the coordinator of Citus. A type is the
 // number of its bit, from 1.
-const insertDeliveries = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+var insertDeliveries = cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)
 	SELECT s.shard, w.webhook_id, ` + DeliveryID + `, w.organization_id, n.company_id, n.sequence, n.event_id, n.type, n.at, n.at, 0, ''
-	FROM shard_heads s CROSS JOIN unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::smallint[], $6::timestamptz[]) AS n(company_id, sequence, event_id, type, at)
-	LEFT JOIN company_webhooks a ON a.shard = $1 AND a.company_id = n.company_id AND a.enabled
-	LEFT JOIN webhooks w ON w.shard = $1 AND w.webhook_id = a.webhook_id
-	WHERE s.shard = $1 AND CASE w.status WHEN 'active' THEN w.types::int & (1 << (n.type - 1)) <> 0 END`
+	FROM {shard_heads} s CROSS JOIN unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::smallint[], $6::timestamptz[]) AS n(company_id, sequence, event_id, type, at)
+	LEFT JOIN {company_webhooks} a ON a.shard = $1 AND a.company_id = n.company_id AND a.enabled
+	LEFT JOIN {webhooks} w ON w.shard = $1 AND w.webhook_id = a.webhook_id
+	WHERE s.shard = $1 AND CASE w.status WHEN 'active' THEN w.types::int & (1 << (n.type - 1)) <> 0 END`)
 
 func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State, queued *bool) {
 	var list []*domain.Event
@@ -75,44 +76,47 @@ func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, 
 	}
 }
 
+var queueWarning = cluster.SQL(`INSERT INTO {mails} (shard, mail_id, organization_id, period, percent, used, allowance, of_allowance, created_at, due_at, attempts, sent)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $8, $8, 0, '{}')`)
+
+var queueDisabled = cluster.SQL(`INSERT INTO {mails} (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
+		VALUES ($1, $2, $3, $4, $5, $6, $6, 0, '{}')`)
+
+var queueInvitation = cluster.SQL(`INSERT INTO {invitation_mails} (shard, mail_id, organization_id, member_id, secret_sha256, sealed, created_at, expires_at, due_at, attempts)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $7, 0)`)
+
 // A statement each: mails are rare.
 func enqueueMail(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
-	const warning = `INSERT INTO mails (shard, mail_id, organization_id, period, percent, used, allowance, of_allowance, created_at, due_at, attempts, sent)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $8, $8, 0, '{}')`
-	const disabled = `INSERT INTO mails (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
-		VALUES ($1, $2, $3, $4, $5, $6, $6, 0, '{}')`
-	const invitation = `INSERT INTO invitation_mails (shard, mail_id, organization_id, member_id, secret_sha256, sealed, created_at, expires_at, due_at, attempts)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $7, 0)`
 	switch body := e.Body.(type) {
 	case *domain.MemberInvitedBody:
 		if e.Sealed != nil {
-			b.Queue(invitation, shard, e.ID, e.Organization, body.MemberID, body.SecretSHA256, e.Sealed, e.OccurredAt, body.ExpiresAt)
+			b.Queue(queueInvitation, shard, e.ID, e.Organization, body.MemberID, body.SecretSHA256, e.Sealed, e.OccurredAt, body.ExpiresAt)
 		}
 	case *domain.QuotaWarningReachedBody:
-		b.Queue(warning, shard, e.ID, e.Organization, int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
+		b.Queue(queueWarning, shard, e.ID, e.Organization, int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
 	case *domain.WebhookDisabledBody:
-		b.Queue(disabled, shard, e.ID, e.Organization, body.WebhookID, body.Reason, e.OccurredAt)
+		b.Queue(queueDisabled, shard, e.ID, e.Organization, body.WebhookID, body.Reason, e.OccurredAt)
 	}
 }
 
-const scheduleErasure = `UPDATE kept_contents SET due_at = $3 WHERE shard = $1 AND version_id = $2`
+var scheduleErasure = cluster.SQL(`UPDATE {kept_contents} SET due_at = $3 WHERE shard = $1 AND version_id = $2`)
 
-const eraseTexts = `UPDATE texts SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`
+var eraseTexts = cluster.SQL(`UPDATE {texts} SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`)
 
 // Stored answers may repeat erased texts, and fingerprints are hashes of them. The keys stay, so that a repeated
 // request is not executed again.
-const eraseAnswers = `UPDATE idempotency_keys SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`
+var eraseAnswers = cluster.SQL(`UPDATE {idempotency_keys} SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`)
 
 // Content that is announced and not yet registered is not part of the artifact.
-const eraseContents = `UPDATE kept_contents k SET due_at = $4
-	FROM (SELECT version_id, organization_id FROM artifact_versions
+var eraseContents = cluster.SQL(`UPDATE {kept_contents} k SET due_at = $4
+	FROM (SELECT version_id, organization_id FROM {artifact_versions}
 		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v
-	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
+	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`)
 
-const eraseVersionContent = `UPDATE kept_contents k SET due_at = $4
-	FROM (SELECT version_id, organization_id FROM artifact_versions
+var eraseVersionContent = cluster.SQL(`UPDATE {kept_contents} k SET due_at = $4
+	FROM (SELECT version_id, organization_id FROM {artifact_versions}
 		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v
-	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
+	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`)
 
 // enqueueCertification writes what is not a projection: the answer of an idempotent request, the deadline of kept
 // content, and the erasure of texts.
@@ -140,8 +144,8 @@ func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 
 // StoreAnswer stores the answer of a claimed request. In a group's transaction the first round trip has locked the
 // claim (loadClaims).
-const StoreAnswer = `UPDATE idempotency_keys SET status = $6, answer = $7
-	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5`
+var StoreAnswer = cluster.SQL(`UPDATE {idempotency_keys} SET status = $6, answer = $7
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5`)
 
 // DeliveryID is the id of the delivery of an event to a destination: its time and the event's, then a hash of both, so
 // that a delivery always has the same id and is never queued twice. n is the event, w the destination.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // How lists become look-ups: while PostgreSQL's statistics still say that the tables are nearly empty, it would read a
@@ -39,141 +40,139 @@ const (
 	WebhookColumns = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
 		w.types, w.status, w.disabled_reason, w.secret, w.previous_secret, w.previous_until, w.created_at, w.updated_at`
 	WebhookTexts = `
-	JOIN LATERAL (SELECT salt, body FROM texts
+	JOIN LATERAL (SELECT salt, body FROM {texts}
 		WHERE shard = $1 AND organization_id = w.organization_id AND id = w.url_id OFFSET 0) u ON true
-	LEFT JOIN LATERAL (SELECT salt, coalesce(body, '') AS body FROM texts
+	LEFT JOIN LATERAL (SELECT salt, coalesce(body, '') AS body FROM {texts}
 		WHERE shard = $1 AND organization_id = w.organization_id AND id = w.description_id OFFSET 0) d ON true`
 )
 
 const (
-	loadOrganizations = eachID + OrganizationColumns + ` FROM organization_state o WHERE shard = $1 AND organization_id = n.id` + atItsKey
-	loadTotals        = eachMonth + `organization_id, period, company_id, used FROM usage
-		WHERE shard = $1 AND organization_id = n.id AND period = p.period AND company_id = '00000000-0000-0000-0000-000000000000'` + atItsKey
 	loadMeter = eachMonth + `organization_id, period, used, ARRAY[reached_80, reached_95, reached_100] AS reached_at, ARRAY[limit_80, limit_95, limit_100] AS limits
-		FROM %s WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey
-	loadWarnings      = eachID + WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = n.id` + atItsKey
-	loadCompanyIDs    = eachID + CompanyColumns + ` FROM companies c WHERE shard = $1 AND company_id = n.id` + atItsKey
-	loadAdministered  = eachID + AdministeredColumns + ` FROM administrative_usage WHERE shard = $1 AND organization_id = n.id` + atItsKey
-	loadLinks         = eachID + LinkColumns + ` FROM oauth_links l WHERE shard = $1 AND link_id = n.id` + atItsKey
-	loadPasskeys      = eachID + PasskeyColumns + ` FROM passkeys p WHERE shard = $1 AND member_id = n.id AND removed_at IS NULL` + atItsKey
-	loadWebhookAccess = eachID + `company_id, webhook_id FROM company_webhooks WHERE shard = $1 AND company_id = n.id AND enabled` + atItsKey
+		FROM {%s} WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey
 
+	memberOwn = `
+	JOIN LATERAL (SELECT member_id, organization_id, email_id, role, status, created_at, invitation_sha256, invited_until FROM {members}
+		WHERE shard = $1 AND organization_id = `
+	memberAddress = ` OFFSET 0) m ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts}
+		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
+)
+
+var (
+	loadOrganizations = cluster.SQL(eachID + OrganizationColumns + ` FROM {organization_state} o WHERE shard = $1 AND organization_id = n.id` + atItsKey)
+	loadTotals        = cluster.SQL(eachMonth + `organization_id, period, company_id, used FROM {usage}
+		WHERE shard = $1 AND organization_id = n.id AND period = p.period AND company_id = '00000000-0000-0000-0000-000000000000'` + atItsKey)
+	loadWarnings      = cluster.SQL(eachID + WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
+	loadCompanyIDs    = cluster.SQL(eachID + CompanyColumns + ` FROM {companies} c WHERE shard = $1 AND company_id = n.id` + atItsKey)
+	loadAdministered  = cluster.SQL(eachID + AdministeredColumns + ` FROM {administrative_usage} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
+	loadLinks         = cluster.SQL(eachID + LinkColumns + ` FROM {oauth_links} l WHERE shard = $1 AND link_id = n.id` + atItsKey)
+	loadPasskeys      = cluster.SQL(eachID + PasskeyColumns + ` FROM {passkeys} p WHERE shard = $1 AND member_id = n.id AND removed_at IS NULL` + atItsKey)
+	loadWebhookAccess = cluster.SQL(eachID + `company_id, webhook_id FROM {company_webhooks} WHERE shard = $1 AND company_id = n.id AND enabled` + atItsKey)
 	// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
 	// expired in the group, whatever the clocks say. The limit of reservations held then, so it bounds the rows that
 	// this reads of an organization. One that was released is active in no group, even where the clock was taken back.
-	loadPending = eachID + `organization_id, public_id, CASE WHEN released_at = expires_at THEN 'epoch' ELSE expires_at END FROM versions
+	loadPending = cluster.SQL(eachID + `organization_id, public_id, CASE WHEN released_at = expires_at THEN 'epoch' ELSE expires_at END FROM {versions}
 		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
-			AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1)` + atItsKey
-
-	loadKeys = `SELECT ` + KeyColumns + `, m.email_id, m.role, m.status, m.created_at
+			AND expires_at > (SELECT occurred_at FROM {shard_heads} WHERE shard = $1)` + atItsKey)
+	loadKeys = cluster.SQL(`SELECT ` + KeyColumns + `, m.email_id, m.role, m.status, m.created_at
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, networks, max_version_step, created_by,
-			created_at, expires_at, revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
-	JOIN LATERAL (SELECT email_id, role, status, created_at FROM members
-		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true`
-
+			created_at, expires_at, revoked_at FROM {api_keys} WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
+	JOIN LATERAL (SELECT email_id, role, status, created_at FROM {members}
+		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true`)
 	// Of the newest of an organization, so that one that makes and revokes keys all the time holds no other up. The
 	// group's decision time is never before the shard's last event.
-	loadActiveKeys = `SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT count(*) FILTER (WHERE revoked_at IS NULL AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1)) AS count
-		FROM (SELECT revoked_at, expires_at FROM api_keys WHERE shard = $1 AND organization_id = n.id ORDER BY key_id DESC LIMIT $3) newest OFFSET 0) r ON true`
-
-	loadKeyNames = `SELECT k.key_id, t.id, t.salt, t.body FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT key_id, organization_id, name_id FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
-	JOIN LATERAL (SELECT id, salt, coalesce(body, '') AS body FROM texts
-		WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true`
-
-	memberOwn = `
-	JOIN LATERAL (SELECT member_id, organization_id, email_id, role, status, created_at, invitation_sha256, invited_until FROM members
-		WHERE shard = $1 AND organization_id = `
-	memberAddress = ` OFFSET 0) m ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts
-		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
+	loadActiveKeys = cluster.SQL(`SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT count(*) FILTER (WHERE revoked_at IS NULL AND expires_at > (SELECT occurred_at FROM {shard_heads} WHERE shard = $1)) AS count
+		FROM (SELECT revoked_at, expires_at FROM {api_keys} WHERE shard = $1 AND organization_id = n.id ORDER BY key_id DESC LIMIT $3) newest OFFSET 0) r ON true`)
+	loadKeyNames = cluster.SQL(`SELECT k.key_id, t.id, t.salt, t.body FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT key_id, organization_id, name_id FROM {api_keys} WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
+	JOIN LATERAL (SELECT id, salt, coalesce(body, '') AS body FROM {texts}
+		WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true`)
 	// Of the memberships of an address, one has not ended, and the pause between invitations counts from the last of all.
-	loadAddresses = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
+	loadAddresses = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
 		memberOwn + `n.organization_id AND email_sha256 = n.sha256
-		ORDER BY status = 'ended', invited_until DESC NULLS LAST LIMIT 2` + memberAddress
+		ORDER BY status = 'ended', invited_until DESC NULLS LAST LIMIT 2` + memberAddress)
 	// Those invited last tell whether the invitations of the day are used up. Their addresses are not looked up.
-	loadInvited = `SELECT member_id, organization_id, email_id, '', role, status, created_at, invitation_sha256, invited_until
-	FROM unnest($2::uuid[]) AS n(id)` + memberOwn + `n.id AND invited_until IS NOT NULL ORDER BY invited_until DESC LIMIT $3 OFFSET 0) m ON true`
-	loadMemberships = `SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT count(*) AS count FROM (SELECT 1 FROM members
-		WHERE shard = $1 AND organization_id = n.id LIMIT $3) counted OFFSET 0) r ON true`
-	loadMemberIDs = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::uuid[]) AS n(organization_id, member_id)` +
-		memberOwn + `n.organization_id AND member_id = n.member_id` + memberAddress
-	loadInvitations = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
-		memberOwn + `n.organization_id AND invitation_sha256 = n.sha256` + memberAddress
-
+	loadInvited = cluster.SQL(`SELECT member_id, organization_id, email_id, '', role, status, created_at, invitation_sha256, invited_until
+	FROM unnest($2::uuid[]) AS n(id)` + memberOwn + `n.id AND invited_until IS NOT NULL ORDER BY invited_until DESC LIMIT $3 OFFSET 0) m ON true`)
+	loadMemberships = cluster.SQL(`SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT count(*) AS count FROM (SELECT 1 FROM {members}
+		WHERE shard = $1 AND organization_id = n.id LIMIT $3) counted OFFSET 0) r ON true`)
+	loadMemberIDs = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::uuid[]) AS n(organization_id, member_id)` +
+		memberOwn + `n.organization_id AND member_id = n.member_id` + memberAddress)
+	loadInvitations = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
+		memberOwn + `n.organization_id AND invitation_sha256 = n.sha256` + memberAddress)
 	// Each command that names owners may end one, so that one owner more than there are such commands tells the rest.
-	loadOwners = `SELECT ` + MemberColumns + ` FROM unnest($2::uuid[]) AS n(id)` +
-		memberOwn + `n.id AND role = 'owner' AND status = 'active' ORDER BY member_id LIMIT $3` + memberAddress
-
-	loadWebhooks = `SELECT ` + WebhookColumns + `
+	loadOwners = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[]) AS n(id)` +
+		memberOwn + `n.id AND role = 'owner' AND status = 'active' ORDER BY member_id LIMIT $3` + memberAddress)
+	loadWebhooks = cluster.SQL(`SELECT ` + WebhookColumns + `
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT webhook_id, organization_id, url_id, description_id, types, status, disabled_reason, secret, previous_secret,
-			previous_until, created_at, updated_at FROM webhooks
-		WHERE shard = $1 AND organization_id = n.id AND status <> 'deleted' OFFSET 0) w ON true` + WebhookTexts
+			previous_until, created_at, updated_at FROM {webhooks}
+		WHERE shard = $1 AND organization_id = n.id AND status <> 'deleted' OFFSET 0) w ON true` + WebhookTexts)
 )
 
 const (
-	loadKeyGrants = `SELECT r.* FROM unnest($2::uuid[], $3::int[]) AS n(key_id, most)
-	JOIN LATERAL (SELECT key_id, company_id, enabled FROM grants
-		WHERE shard = $1 AND key_id = n.key_id AND enabled ORDER BY company_id LIMIT n.most` + atItsKey
-
-	loadCompanyGrants = `SELECT r.* FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, company_id)
-	JOIN LATERAL (SELECT key_id, company_id, enabled FROM grants
-		WHERE shard = $1 AND key_id = n.key_id AND company_id = n.company_id` + atItsKey
-
-	loadCompanies = `SELECT r.* FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
-	JOIN LATERAL (SELECT ` + CompanyColumns + ` FROM companies c
-		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference` + atItsKey
-
-	loadContributions = `SELECT r.* FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
-	JOIN LATERAL (SELECT company_id FROM companies
-		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true
-	CROSS JOIN unnest($4::int[]) AS p(period)
-	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM usage
-		WHERE shard = $1 AND organization_id = n.organization_id AND period = p.period AND company_id = c.company_id` + atItsKey
-
-	companyOwn = `SELECT company_id, organization_id, reference, created_at, webhooks, closed_at FROM companies WHERE shard = $1 AND `
+	companyOwn = `SELECT company_id, organization_id, reference, created_at, webhooks, closed_at FROM {companies} WHERE shard = $1 AND `
 	versionOwn = `SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at, expires_at, released_at FROM versions WHERE shard = $1 AND `
+			received_at, revoked_at, expires_at, released_at FROM {versions} WHERE shard = $1 AND `
 	grantOf = `
-	LEFT JOIN LATERAL (SELECT enabled FROM grants
+	LEFT JOIN LATERAL (SELECT enabled FROM {grants}
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id OFFSET 0) g ON true`
 
-	loadGrants = `SELECT n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
-	FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS n(organization_id, reference, key_id)
-	JOIN LATERAL (` + companyOwn + `organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true` + grantOf
-
-	documentOwn = `SELECT document_id, organization_id, company_id, source, reference, highest_version, highest_revoked FROM documents WHERE shard = $1 AND `
+	documentOwn = `SELECT document_id, organization_id, company_id, source, reference, highest_version, highest_revoked FROM {documents} WHERE shard = $1 AND `
 	highestOwn  = `
-	LEFT JOIN LATERAL (SELECT public_id FROM versions
+	LEFT JOIN LATERAL (SELECT public_id FROM {versions}
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true`
 	versionColumns = `d.document_id, d.organization_id, d.company_id, d.source, d.reference, d.highest_version, d.highest_revoked, h.public_id,
 		coalesce(i.version, 0), i.public_id, i.record_id, i.previous_version, i.sha256, coalesce(i.size_bytes, 0), coalesce(i.mime_type, ''),
 		coalesce(i.generated_at, ''), i.received_at, i.revoked_at, i.expires_at, coalesce(i.released_at = i.expires_at, false)`
+)
 
+var (
+	loadKeyGrants = cluster.SQL(`SELECT r.* FROM unnest($2::uuid[], $3::int[]) AS n(key_id, most)
+	JOIN LATERAL (SELECT key_id, company_id, enabled FROM {grants}
+		WHERE shard = $1 AND key_id = n.key_id AND enabled ORDER BY company_id LIMIT n.most` + atItsKey)
+	loadCompanyGrants = cluster.SQL(`SELECT r.* FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, company_id)
+	JOIN LATERAL (SELECT key_id, company_id, enabled FROM {grants}
+		WHERE shard = $1 AND key_id = n.key_id AND company_id = n.company_id` + atItsKey)
+	loadCompanies = cluster.SQL(`SELECT r.* FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
+	JOIN LATERAL (SELECT ` + CompanyColumns + ` FROM {companies} c
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference` + atItsKey)
+	loadContributions = cluster.SQL(`SELECT r.* FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
+	JOIN LATERAL (SELECT company_id FROM {companies}
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true
+	CROSS JOIN unnest($4::int[]) AS p(period)
+	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM {usage}
+		WHERE shard = $1 AND organization_id = n.organization_id AND period = p.period AND company_id = c.company_id` + atItsKey)
+	loadGrants = cluster.SQL(`SELECT n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
+	FROM unnest($2::uuid[], $3::text[], $4::uuid[]) AS n(organization_id, reference, key_id)
+	JOIN LATERAL (` + companyOwn + `organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true` + grantOf)
 	// Each company is looked up once, however many declarations name it by its place in the list. A document that is not
 	// there gives no row.
-	loadDeclarations = `SELECT ` + versionColumns + `
+	loadDeclarations = cluster.SQL(`SELECT ` + versionColumns + `
 	FROM (SELECT array_agg(c.company_id ORDER BY n.place) AS ids
 		FROM unnest($2::uuid[], $3::text[]) WITH ORDINALITY AS n(organization_id, reference, place)
-		LEFT JOIN LATERAL (SELECT company_id FROM companies
+		LEFT JOIN LATERAL (SELECT company_id FROM {companies}
 			WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true OFFSET 0) c
 	CROSS JOIN unnest($4::int[], $5::text[], $6::text[], $7::int[]) AS n(company, source, reference, version)
 	JOIN LATERAL (` + documentOwn + `company_id = c.ids[n.company] AND source = n.source AND reference = n.reference OFFSET 0) d ON true
-	LEFT JOIN LATERAL (` + versionOwn + `document_id = d.document_id AND version = n.version OFFSET 0) i ON true` + highestOwn
-
-	loadRecords = `SELECT ` + versionColumns + `, n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
+	LEFT JOIN LATERAL (` + versionOwn + `document_id = d.document_id AND version = n.version OFFSET 0) i ON true` + highestOwn)
+	loadRecords = cluster.SQL(`SELECT ` + versionColumns + `, n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
 	JOIN LATERAL (` + versionOwn + `public_id = n.public_id OFFSET 0) i ON true
 	JOIN LATERAL (` + documentOwn + `document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (` + companyOwn + `company_id = d.company_id OFFSET 0) c ON true` + highestOwn + grantOf
+	JOIN LATERAL (` + companyOwn + `company_id = d.company_id OFFSET 0) c ON true` + highestOwn + grantOf)
 )
 
 // MeterTables are where the allowances of domain.MeteredAllowances are counted.
 var MeterTables = map[domain.Allowance]string{domain.RequestsAllowance: "request_usage", domain.AttemptsAllowance: "webhook_usage"}
+
+var loadMeters = map[domain.Allowance]string{
+	domain.RequestsAllowance: cluster.SQL(fmt.Sprintf(loadMeter, MeterTables[domain.RequestsAllowance])),
+	domain.AttemptsAllowance: cluster.SQL(fmt.Sprintf(loadMeter, MeterTables[domain.AttemptsAllowance])),
+}
 
 // Load queues the queries of a group's first round trip: everything that its commands need, and every organization with
 // its usage of this and the neighbouring months (the decision may fall on the other side of midnight). The state covers
@@ -193,7 +192,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	}
 	lookUp(b, shard, loadAdministered, needs.Administered, s.AddAdministered)
 	for _, a := range domain.MeteredAllowances() {
-		lookUp(b, shard, fmt.Sprintf(loadMeter, MeterTables[a]), needs.Metered, func(m struct {
+		lookUp(b, shard, loadMeters[a], needs.Metered, func(m struct {
 			Organization domain.OrganizationID
 			Period       domain.Period
 			domain.MeterUsage
@@ -479,51 +478,52 @@ func distinct[T comparable](ids []T) []T {
 }
 
 const (
-	loadAccounts      = eachID + `organization_id, retention_days, credits FROM artifact_accounts WHERE shard = $1 AND organization_id = n.id` + atItsKey
-	loadRegistrations = eachMonth + `organization_id, period, used FROM artifact_usage
-		WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey
-
-	artifactByKey = `artifact_id, organization_id, latest_version, created_at, certified, certified_by FROM artifacts WHERE shard = $1 AND artifact_id = `
-	loadArtifacts = eachID + artifactByKey + `n.id` + atItsKey
+	artifactByKey = `artifact_id, organization_id, latest_version, created_at, certified, certified_by FROM {artifacts} WHERE shard = $1 AND artifact_id = `
 
 	// The order makes the planner look a version up by its key.
-	versionByKey         = ` FROM artifact_versions WHERE shard = $1 AND version_id >= n.id AND version_id <= n.id ORDER BY version_id LIMIT 1) v ON true`
-	loadArtifactVersions = `SELECT a.*, v.version_id, v.version, v.kind, v.sha256, v.size_bytes, v.state, v.reviews, v.outcome,
-		v.retain_until IS NOT NULL AND v.content_erased IS NULL
-	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT version_id, artifact_id, version, kind, sha256, size_bytes, state, reviews, outcome, retain_until, content_erased` + versionByKey + `
-	JOIN LATERAL (SELECT ` + artifactByKey + `v.artifact_id OFFSET 0) a ON true`
+	versionByKey = ` FROM {artifact_versions} WHERE shard = $1 AND version_id >= n.id AND version_id <= n.id ORDER BY version_id LIMIT 1) v ON true`
 
 	certificateByKey = `
-	JOIN LATERAL (SELECT public_id, artifact_id, revoked_at, replaced_by FROM certificates WHERE shard = $1 AND public_id = `
+	JOIN LATERAL (SELECT public_id, artifact_id, revoked_at, replaced_by FROM {certificates} WHERE shard = $1 AND public_id = `
 	certificateLoaded     = `SELECT a.*, c.public_id, c.revoked_at, c.replaced_by FROM unnest($2::uuid[]) AS n(id)`
 	certificateOfArtifact = ` OFFSET 0) c ON true
 	JOIN LATERAL (SELECT ` + artifactByKey + `c.artifact_id OFFSET 0) a ON true`
-
-	loadCertificates = certificateLoaded + certificateByKey + `n.id` + certificateOfArtifact
-	loadFormer       = certificateLoaded + `
-	JOIN LATERAL (SELECT artifact_id` + versionByKey + `
-	JOIN LATERAL (SELECT certified_by FROM artifacts WHERE shard = $1 AND artifact_id = v.artifact_id OFFSET 0) f ON true` +
-		certificateByKey + `f.certified_by` + certificateOfArtifact
 )
 
-const loadContents = `SELECT n.id, n.sha256, c.versions
+var (
+	loadAccounts      = cluster.SQL(eachID + `organization_id, retention_days, credits FROM {artifact_accounts} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
+	loadRegistrations = cluster.SQL(eachMonth + `organization_id, period, used FROM {artifact_usage}
+		WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey)
+	loadArtifacts        = cluster.SQL(eachID + artifactByKey + `n.id` + atItsKey)
+	loadArtifactVersions = cluster.SQL(`SELECT a.*, v.version_id, v.version, v.kind, v.sha256, v.size_bytes, v.state, v.reviews, v.outcome,
+		v.retain_until IS NOT NULL AND v.content_erased IS NULL
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT version_id, artifact_id, version, kind, sha256, size_bytes, state, reviews, outcome, retain_until, content_erased` + versionByKey + `
+	JOIN LATERAL (SELECT ` + artifactByKey + `v.artifact_id OFFSET 0) a ON true`)
+	loadCertificates = cluster.SQL(certificateLoaded + certificateByKey + `n.id` + certificateOfArtifact)
+	loadFormer       = cluster.SQL(certificateLoaded + `
+	JOIN LATERAL (SELECT artifact_id` + versionByKey + `
+	JOIN LATERAL (SELECT certified_by FROM {artifacts} WHERE shard = $1 AND artifact_id = v.artifact_id OFFSET 0) f ON true` +
+		certificateByKey + `f.certified_by` + certificateOfArtifact)
+)
+
+var loadContents = cluster.SQL(`SELECT n.id, n.sha256, c.versions
 	FROM unnest($2::uuid[], $3::bytea[]) AS n(id, sha256)
-	JOIN LATERAL (SELECT count(*) AS versions FROM artifact_versions
-		WHERE shard = $1 AND organization_id = n.id AND sha256 = n.sha256 OFFSET 0) c ON true`
+	JOIN LATERAL (SELECT count(*) AS versions FROM {artifact_versions}
+		WHERE shard = $1 AND organization_id = n.id AND sha256 = n.sha256 OFFSET 0) c ON true`)
 
 // A claim that still holds stays locked until the group is committed, so that no other request takes it over.
-const loadClaims = `SELECT key FROM idempotency_keys
-	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL FOR UPDATE`
+var loadClaims = cluster.SQL(`SELECT key FROM {idempotency_keys}
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL FOR UPDATE`)
 
-const loadWords = `SELECT v.version_id, v.title_id, coalesce(t.body, ''), v.organization_id, o.name_id, coalesce(w.body, '')
+var loadWords = cluster.SQL(`SELECT v.version_id, v.title_id, coalesce(t.body, ''), v.organization_id, o.name_id, coalesce(w.body, '')
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT version_id, organization_id, title_id` + versionByKey + `
-	JOIN LATERAL (SELECT name_id FROM organization_state WHERE shard = $1 AND organization_id = v.organization_id OFFSET 0) o ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts
+	JOIN LATERAL (SELECT name_id FROM {organization_state} WHERE shard = $1 AND organization_id = v.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts}
 		WHERE shard = $1 AND organization_id = v.organization_id AND id = v.title_id OFFSET 0) t ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts
-		WHERE shard = $1 AND organization_id = v.organization_id AND id = o.name_id OFFSET 0) w ON true`
+	LEFT JOIN LATERAL (SELECT body FROM {texts}
+		WHERE shard = $1 AND organization_id = v.organization_id AND id = o.name_id OFFSET 0) w ON true`)
 
 // loadCertification queues what commands of certification need.
 func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.CertificationNeeds, periods []int32, s *domain.State) {

@@ -10,24 +10,25 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // Meters count requests of a UTC minute. Rows are locked in the order of their keys, so that two processes which count
 // the same organizations cannot wait for each other.
-const (
-	CountMinutes = `INSERT INTO meters (shard, subject, minute, used)
-	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
+var (
+	CountMinutes = cluster.SQL(`INSERT INTO {meters} AS meters (shard, subject, minute, used)
+	SELECT s.shard, n.* FROM {shard_heads} s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
 	ORDER BY n.subject, n.minute
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
-	RETURNING subject, minute, used`
+	RETURNING subject, minute, used`)
 
 	// ClearMinutes removes the earlier minutes of subjects, except rows that another session has locked. If it fails, the
 	// request is still counted, and the next minute removes what was left.
-	ClearMinutes = `DELETE FROM meters m USING (
-		SELECT ctid AS place FROM meters WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
-	) d WHERE m.shard = $1 AND m.ctid = d.place`
+	ClearMinutes = cluster.SQL(`DELETE FROM {meters} m USING (
+		SELECT ctid AS place FROM {meters} WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
+	) d WHERE m.shard = $1 AND m.ctid = d.place`)
 
-	returnMinute = `UPDATE meters SET used = used - $4 WHERE shard = $1 AND subject = $2 AND minute = $3`
+	returnMinute = cluster.SQL(`UPDATE {meters} SET used = used - $4 WHERE shard = $1 AND subject = $2 AND minute = $3`)
 )
 
 // Count queues the count of a group's requests and sets Used of each count, of which there is one for an organization

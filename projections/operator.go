@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // Operator is the person behind an operator's command. Events do not name people, so the person stands in a table
@@ -25,11 +26,11 @@ type OperatorAct struct {
 }
 
 // WriteOperatorActs is the statement of Operator.Record.
-const WriteOperatorActs = `INSERT INTO operator_acts (shard, organization_id, request_id, occurred_at, person, host, command)
+var WriteOperatorActs = cluster.SQL(`INSERT INTO {operator_acts} (shard, organization_id, request_id, occurred_at, person, host, command)
 	SELECT s.shard, n.organization_id, n.request_id, n.occurred_at, $5, $6, $7
-	FROM shard_heads s, unnest($2::uuid[], $3::text[], $4::timestamptz[]) AS n(organization_id, request_id, occurred_at)
+	FROM {shard_heads} s, unnest($2::uuid[], $3::text[], $4::timestamptz[]) AS n(organization_id, request_id, occurred_at)
 	WHERE s.shard = $1 ORDER BY n.organization_id, n.request_id
-	ON CONFLICT DO NOTHING`
+	ON CONFLICT DO NOTHING`)
 
 // Record queues the person behind events of OperatorActor, in the transaction that appends them.
 func (o Operator) Record(b *pgx.Batch, shard domain.Shard, events []domain.Event) {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 )
 
@@ -225,9 +226,9 @@ func (w *rebuilding) start(ctx context.Context) error {
 	})
 }
 
-const (
-	shardHead        = `SELECT position FROM shard_heads WHERE shard = $1`
-	organizationHead = `SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2`
+var (
+	shardHead        = cluster.SQL(`SELECT position FROM {shard_heads} WHERE shard = $1`)
+	organizationHead = cluster.SQL(`SELECT coalesce(max(sequence), 0) FROM {events} WHERE shard = $1 AND organization_id = $2`)
 )
 
 // head is the end of the log that is replayed.

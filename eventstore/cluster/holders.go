@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	neturl "net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,19 +13,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/eventstore/cluster/connect"
 )
 
-// Holders finds the node of Citus that holds a shard. A statement there names the piece of a table in place of the
-// table, so that PostgreSQL plans it once and by itself: nothing passes through the coordinator, and Citus plans
-// nothing.
-//
-// Citus moves pieces from node to node meanwhile, and the former node may keep a copy for a while. So each transaction
-// begins with Hold, which waits for a move that is being finished and fails with ErrMoved after it. Safe for concurrent
-// use.
+// Holders finds the node of Citus that holds a shard. Citus moves pieces from node to node meanwhile, and the former
+// node may keep a copy for a while: Piece.Hold finds out. Safe for concurrent use.
 //
 // One question to the cluster answers for all shards and for everybody who waits. While the cluster does not answer,
 // what it has said stays true, for as long as no node contradicts it.
@@ -77,54 +69,6 @@ type server struct {
 	primary *Primary
 }
 
-// Nodes are connections to the nodes for one use, such as commits.
-type Nodes struct {
-	*Holders
-	open  func(*Primary, context.Context, int) (*pgxpool.Pool, error)
-	conns int
-
-	opening sync.Mutex
-	opened  map[int32]nodePool // by group
-	closed  bool
-}
-
-// nodePool is the pool of a node's server.
-type nodePool struct {
-	server *Primary
-	pool   *pgxpool.Pool
-}
-
-// Piece is where the rows of a shard are: a node, and for each table its part there. Nil stands for the tables
-// themselves.
-type Piece struct {
-	id    int64 // of shard_heads' part
-	from  int32 // the first hash of a shard that belongs to it
-	to    int32 // the last
-	group int32
-	host  string
-	port  uint16
-	parts map[string]string // by table
-	named *regexp.Regexp    // a table, where a statement names one
-	texts *sync.Map         // rewritten statements by their text
-}
-
-// NewPiece is the piece of tables whose parts have other names, on no particular node.
-func NewPiece(tables, parts []string) *Piece {
-	p := &Piece{parts: map[string]string{}, texts: &sync.Map{}}
-	for i, table := range tables {
-		p.parts[table] = parts[i]
-	}
-	// The keywords after which our statements name a table, which they write in capitals, and an alias, if it has one.
-	p.named = regexp.MustCompile(`\b(FROM|JOIN|INTO|UPDATE|USING)(\s+)(` + strings.Join(tables, "|") + `)\b(\.|\s+(?:AS\s+)?[a-z]\w*)?`)
-	return p
-}
-
-// Node tells the nodes apart.
-func (p *Piece) Node() int32 { return p.group }
-
-// Address is that of the node's server.
-func (p *Piece) Address() string { return net.JoinHostPort(p.host, strconv.Itoa(int(p.port))) }
-
 // Holders is nil where the database is not distributed by Citus.
 func (p *Primary) Holders(ctx context.Context) (*Holders, error) {
 	// Nothing is forbidden to the plans of these questions, which read whole catalogues.
@@ -158,18 +102,6 @@ func Distributed(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) 
 	return yes, err
 }
 
-// Nodes gives so many connections to each node. open makes the pool of one. Nil of nil.
-func (h *Holders) Nodes(conns int, open func(*Primary, context.Context, int) (*pgxpool.Pool, error)) *Nodes {
-	if h == nil {
-		return nil
-	}
-	n := &Nodes{Holders: h, open: open, conns: conns, opened: map[int32]nodePool{}}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.pools = append(h.pools, n)
-	return n
-}
-
 // Close closes all connections. Nil has none.
 func (h *Holders) Close() {
 	if h == nil {
@@ -183,35 +115,6 @@ func (h *Holders) Close() {
 	for _, n := range pools {
 		n.close()
 	}
-}
-
-func (n *Nodes) close() {
-	n.opening.Lock()
-	defer n.opening.Unlock()
-	n.closed = true
-	for _, p := range n.opened {
-		p.pool.Close()
-	}
-}
-
-// Acquire gives a connection to the node that holds a shard.
-func (n *Nodes) Acquire(ctx context.Context, shard uint16) (*pgxpool.Conn, *Piece, error) {
-	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
-	defer cancel()
-	piece, err := n.Place(ctx, shard)
-	if err != nil {
-		return nil, nil, err
-	}
-	pool, err := n.pool(ctx, piece)
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		n.unreached()
-		return nil, nil, fmt.Errorf("connect to the node %s: %w", piece.Address(), err)
-	}
-	return conn, piece, nil
 }
 
 // NodeOf is the node that Acquire would connect to.
@@ -367,7 +270,7 @@ const readPieces = `SELECT h.shardid, h.shardminvalue::int, h.shardmaxvalue::int
 	WHERE h.logicalrelid = 'public.shard_heads'::regclass
 	GROUP BY 1, 2, 3, 4, 5, 6`
 
-// read asks where all pieces are. One that is as it was stays the same, with its rewritten statements.
+// read asks where all pieces are. A piece that has not changed stays the same value and keeps its texts.
 func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	h.mu.Lock()
 	former := h.pieces
@@ -400,14 +303,6 @@ func (h *Holders) read(ctx context.Context) ([]*Piece, error) {
 	return pieces, err
 }
 
-func (p *Piece) like(is *Piece, tables, parts []string) bool {
-	same := p.id == is.id && p.from == is.from && p.to == is.to && p.group == is.group && p.host == is.host && p.port == is.port && len(p.parts) == len(tables)
-	for i, table := range tables {
-		same = same && p.parts[table] == parts[i]
-	}
-	return same
-}
-
 // server is that of a piece's node. A node that has another address now, because a standby was promoted, has another
 // server, which knows what was seen of the former one.
 func (h *Holders) server(p *Piece) *Primary {
@@ -425,28 +320,6 @@ func (h *Holders) server(p *Piece) *Primary {
 	}
 	h.servers[p.group] = next
 	return next.primary
-}
-
-func (n *Nodes) pool(ctx context.Context, p *Piece) (*pgxpool.Pool, error) {
-	server := n.server(p)
-	n.opening.Lock()
-	defer n.opening.Unlock()
-	if n.closed {
-		return nil, errors.New("the connections to the nodes are closed")
-	}
-	former, ok := n.opened[p.group]
-	if ok && former.server == server {
-		return former.pool, nil
-	}
-	pool, err := n.open(server, ctx, n.conns)
-	if err != nil {
-		return nil, err
-	}
-	if ok {
-		go former.pool.Close() // after those who have its connections
-	}
-	n.opened[p.group] = nodePool{server, pool}
-	return pool, nil
 }
 
 // node is another server with the same database, for statements that name the parts of tables.
@@ -486,69 +359,4 @@ func at(url, nodes, host string, port uint16) string {
 	settings.Set("port", number)
 	parsed.RawQuery = settings.Encode()
 	return parsed.String()
-}
-
-// holdFunction is made by migrations.Distribute. It locks a piece against the end of a move, and refuses a piece that
-// its node does not hold.
-const holdFunction = "hold_piece"
-
-// moved is the SQLSTATE of that refusal.
-const moved = "IL001"
-
-// undefinedTable is the SQLSTATE of a part that is gone, some time after its move.
-const undefinedTable = "42P01"
-
-// Moved reports whether an error says that the piece is on another node by now.
-func Moved(err error) bool {
-	refused, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (refused.Code == moved || refused.Code == undefinedTable)
-}
-
-// Hold queues what must come first in a transaction on the node: until its end the piece stays there.
-func (p *Piece) Hold(b *pgx.Batch) {
-	if p != nil {
-		b.Queue("SELECT "+holdFunction+"($1)", p.id)
-	}
-}
-
-// Aim makes the queued statements name the parts of the piece.
-func (p *Piece) Aim(b *pgx.Batch) {
-	if p == nil {
-		return
-	}
-	for _, q := range b.QueuedQueries {
-		q.SQL = p.rewritten(q.SQL)
-	}
-}
-
-func (p *Piece) rewritten(sql string) string {
-	if text, ok := p.texts.Load(sql); ok {
-		return text.(string) //nolint:forcetypeassert // nothing else is stored
-	}
-	text := p.named.ReplaceAllStringFunc(sql, func(match string) string {
-		m := p.named.FindStringSubmatch(match)
-		switch m[4] {
-		case ".": // a column, as in IS DISTINCT FROM
-			return match
-		case "":
-			return m[1] + m[2] + p.parts[m[3]] + " AS " + m[3]
-		default:
-			return m[1] + m[2] + p.parts[m[3]] + m[4]
-		}
-	})
-	p.texts.Store(sql, text)
-	return text
-}
-
-// Pools are the pools of the nodes that were connected to, by the number of the node.
-func (n *Nodes) Pools() map[int32]*pgxpool.Pool {
-	pools := map[int32]*pgxpool.Pool{}
-	if n != nil {
-		n.opening.Lock()
-		defer n.opening.Unlock()
-		for group, p := range n.opened {
-			pools[group] = p.pool
-		}
-	}
-	return pools
 }

@@ -160,11 +160,19 @@ func (c limitedConn) hold(ctx context.Context) error {
 }
 
 func (c limitedConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.Conn.QueryContext(ctx, c.piece.Aimed(query), args)
+	text, err := c.piece.Text(query)
+	if err != nil {
+		return nil, err
+	}
+	return c.Conn.QueryContext(ctx, text, args)
 }
 
 func (c limitedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.Conn.ExecContext(ctx, c.piece.Aimed(query), args)
+	text, err := c.piece.Text(query)
+	if err != nil {
+		return nil, err
+	}
+	return c.Conn.ExecContext(ctx, text, args)
 }
 
 func (t limitedTx) Commit() error {

@@ -53,7 +53,9 @@ func process(ctx context.Context, url string, shards int, t take, change func(*c
 	reads := holders.Nodes(2, (*cluster.Primary).ConsumerPool)
 	c := consumer.Config{
 		Name: name, Pool: pool, Nodes: holders.Nodes(2, (*cluster.Primary).ConsumerPool), Log: slog.New(slog.DiscardHandler), Poll: 20 * time.Millisecond,
-		News: func(ctx context.Context) ([]int, error) { return consumer.Behind(ctx, pool, reads, shards, name) },
+		News: func(ctx context.Context) ([]int, error) {
+			return consumer.Behind(ctx, pool, reads, shards, name)
+		},
 	}
 	for shard := range domain.Shard(shards) {
 		c.Sources = append(c.Sources, &consumer.Pages{Pool: eventstore.Route(pool, reads), Name: name, Shard: shard, Limit: 7, Take: t})

@@ -31,15 +31,15 @@ type Pages struct {
 	head     int64
 }
 
-const (
-	beginPages = `INSERT INTO consumers (shard, consumer, position) VALUES ($1, $2, 0) ON CONFLICT (shard, consumer) DO NOTHING`
+var (
+	beginPages = cluster.SQL(`INSERT INTO {consumers} (shard, consumer, position) VALUES ($1, $2, 0) ON CONFLICT (shard, consumer) DO NOTHING`)
 	// A position that another process has moved since the snapshot is compared again, so a head of the snapshot can be
 	// behind it, and never seems to have lost events.
-	claimPages = `SELECT c.position, h.position FROM consumers c JOIN shard_heads h ON h.shard = c.shard
-		WHERE c.shard = $1 AND c.consumer = $2 AND h.position > c.position FOR UPDATE OF c SKIP LOCKED`
-	advancePages = `UPDATE consumers SET position = $3 WHERE shard = $1 AND consumer = $2`
+	claimPages = cluster.SQL(`SELECT c.position, h.position FROM {consumers} c JOIN {shard_heads} h ON h.shard = c.shard
+		WHERE c.shard = $1 AND c.consumer = $2 AND h.position > c.position FOR UPDATE OF c SKIP LOCKED`)
+	advancePages = cluster.SQL(`UPDATE {consumers} SET position = $3 WHERE shard = $1 AND consumer = $2`)
 	// behindPages is asked about all shards.
-	behindPages = `SELECT h.shard FROM shard_heads h LEFT JOIN consumers c ON c.shard = h.shard AND c.consumer = $1 WHERE h.position > coalesce(c.position, 0)`
+	behindPages = cluster.SQL(`SELECT h.shard FROM {shard_heads} h LEFT JOIN {consumers} c ON c.shard = h.shard AND c.consumer = $1 WHERE h.position > coalesce(c.position, 0)`)
 )
 
 // Behind answers the News of Pages of a name, of which each is the source of the same number as its shard.
@@ -92,9 +92,9 @@ type Lag struct {
 
 // ReadLag is the lag of each shard's consumer of a name.
 func ReadLag(ctx context.Context, pool *pgxpool.Pool, name string) (map[domain.Shard]Lag, error) {
-	const query = `SELECT h.shard, h.position - coalesce(c.position, 0), e.occurred_at FROM shard_heads h
-		LEFT JOIN consumers c ON c.shard = h.shard AND c.consumer = $1
-		LEFT JOIN events e ON e.shard = h.shard AND e.position = coalesce(c.position, 0) + 1`
+	query := cluster.SQL(`SELECT h.shard, h.position - coalesce(c.position, 0), e.occurred_at FROM {shard_heads} h
+		LEFT JOIN {consumers} c ON c.shard = h.shard AND c.consumer = $1
+		LEFT JOIN {events} e ON e.shard = h.shard AND e.position = coalesce(c.position, 0) + 1`)
 	rows, _ := pool.Query(ctx, query, name)
 	lag := map[domain.Shard]Lag{}
 	var shard domain.Shard

@@ -17,7 +17,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	}
 	defer pool.Close()
 	pgtest.Routed(t, pool, map[string]string{
-		"never": "SELECT position FROM events WHERE position > $1",
+		"never": cluster.SQL("SELECT position FROM {events} WHERE position > $1"),
 		"read":  readEvents, "organization": readOrganizationEvents, "hashes": readHashes,
 	})
 }

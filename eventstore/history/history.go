@@ -18,6 +18,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/eventstore/cluster"
 )
 
 // Querier is a pool, or a transaction whose snapshot the reader wants to keep.
@@ -48,9 +49,12 @@ func NewOrganizationTail(from Querier, organization domain.OrganizationID, after
 const (
 	eventColumns = `SELECT position, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor,
 		request_id, data, nonce, hash
-	FROM events `
-	readEvents             = eventColumns + `WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
-	readOrganizationEvents = eventColumns + `WHERE shard = $1 AND sequence > $2 AND organization_id = $4 ORDER BY sequence LIMIT $3`
+	FROM {events} `
+)
+
+var (
+	readEvents             = cluster.SQL(eventColumns + `WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`)
+	readOrganizationEvents = cluster.SQL(eventColumns + `WHERE shard = $1 AND sequence > $2 AND organization_id = $4 ORDER BY sequence LIMIT $3`)
 )
 
 // Next returns up to limit further events, none at the head of the log. A hole in the numbers or an event that cannot
@@ -102,7 +106,7 @@ func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error)
 	return e.Event, nil
 }
 
-const readHashes = `SELECT position, hash FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
+var readHashes = cluster.SQL(`SELECT position, hash FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`)
 
 // ErrDamaged says that events are missing, or not what they were.
 var ErrDamaged = errors.New("the log was damaged")
@@ -159,11 +163,11 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 	}
 	err = pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		end.Shard = s.Shard
-		err := tx.QueryRow(ctx, "SELECT position, occurred_at FROM shard_heads WHERE shard = $1", s.Shard).Scan(&end.Position, &end.OccurredAt)
+		err := tx.QueryRow(ctx, cluster.SQL("SELECT position, occurred_at FROM {shard_heads} WHERE shard = $1"), s.Shard).Scan(&end.Position, &end.OccurredAt)
 		if end.Missing = errors.Is(err, pgx.ErrNoRows); err != nil && !end.Missing {
 			return fmt.Errorf("read the head of shard %d: %w", s.Shard, err)
 		}
-		sql, args := "SELECT count(*) FROM texts WHERE shard = $1", []any{s.Shard}
+		sql, args := cluster.SQL("SELECT count(*) FROM {texts} WHERE shard = $1"), []any{s.Shard}
 		if !s.Organization.IsZero() {
 			sql, args = sql+" AND organization_id = $2", append(args, s.Organization)
 		}
@@ -222,9 +226,9 @@ func Ahead[E any](ctx context.Context, next func(context.Context) ([]E, error), 
 
 // Length is how many events Walk will read, to show progress.
 func (s Reader) Length(ctx context.Context) (n int64, err error) {
-	sql, args := "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", []any{s.Shard}
+	sql, args := cluster.SQL("SELECT coalesce(max(position), 0) FROM {events} WHERE shard = $1"), []any{s.Shard}
 	if !s.Organization.IsZero() {
-		sql, args = "SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2", append(args, s.Organization)
+		sql, args = cluster.SQL("SELECT coalesce(max(sequence), 0) FROM {events} WHERE shard = $1 AND organization_id = $2"), append(args, s.Organization)
 	}
 	if err := s.Pool.QueryRow(ctx, sql, args...).Scan(&n); err != nil {
 		return 0, fmt.Errorf("read the length of shard %d: %w", s.Shard, err)
@@ -267,9 +271,9 @@ func scanRow(row pgx.CollectableRow, shard domain.Shard) (audit.Event, error) {
 	return e, nil
 }
 
-const readTexts = `SELECT t.organization_id, t.id, t.salt, t.body
+var readTexts = cluster.SQL(`SELECT t.organization_id, t.id, t.salt, t.body
 	FROM (SELECT o, i FROM unnest($2::uuid[], $3::uuid[]) AS u(o, i) LIMIT cardinality($2::uuid[])) n
-	JOIN LATERAL (SELECT organization_id, id, salt, body FROM texts WHERE shard = $1 AND organization_id = n.o AND id = n.i OFFSET 0) t ON true`
+	JOIN LATERAL (SELECT organization_id, id, salt, body FROM {texts} WHERE shard = $1 AND organization_id = n.o AND id = n.i OFFSET 0) t ON true`)
 
 // addTexts reads the texts that events name.
 func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Event) error {
@@ -377,10 +381,10 @@ func (e HeadError) Error() string {
 // CheckHeads compares every shard head with the last event of its log. Only a HeadError says that they differ; after
 // any other error nothing is known of them.
 func CheckHeads(ctx context.Context, pool *pgxpool.Pool) error {
-	const query = `SELECT h.shard, h.position, coalesce(e.position, 0)
-		FROM shard_heads h
-		LEFT JOIN LATERAL (SELECT position FROM events WHERE events.shard = h.shard ORDER BY position DESC LIMIT 1) e ON true
-		WHERE h.position <> coalesce(e.position, 0) ORDER BY h.shard`
+	query := cluster.SQL(`SELECT h.shard, h.position, coalesce(e.position, 0)
+		FROM {shard_heads} h
+		LEFT JOIN LATERAL (SELECT position FROM {events} AS events WHERE events.shard = h.shard ORDER BY position DESC LIMIT 1) e ON true
+		WHERE h.position <> coalesce(e.position, 0) ORDER BY h.shard`)
 	rows, _ := pool.Query(ctx, query)
 	faults, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (error, error) {
 		var e HeadError

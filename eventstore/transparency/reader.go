@@ -19,6 +19,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // Answers that are no faults.
@@ -275,8 +276,11 @@ const (
 	readStatus = `SELECT coalesce(t.size, 0), coalesce(t.positions, '{}'), coalesce(t.epoch <> g.epoch, false), coalesce(c.size, 0), c.signed_at, coalesce(c.note, ''),
 		(SELECT coalesce(jsonb_object_agg(witness, size), '{}') FROM transparency_cosignatures)
 		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN transparency_tree t ON t.id = 1 LEFT JOIN transparency_checkpoint c ON c.id = 1`
-	readBehind = `SELECT coalesce(sum(h.position), 0)::bigint, min(e.occurred_at) FROM shard_heads h
-		LEFT JOIN events e ON e.shard = h.shard AND e.position = coalesce(($1::bigint[])[h.shard + 1], 0) + 1`
+)
+
+var (
+	readBehind = cluster.SQL(`SELECT coalesce(sum(h.position), 0)::bigint, min(e.occurred_at) FROM {shard_heads} h
+		LEFT JOIN {events} e ON e.shard = h.shard AND e.position = coalesce(($1::bigint[])[h.shard + 1], 0) + 1`)
 )
 
 // ReadStatus looks at the log, whichever process works on it.

@@ -16,6 +16,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/cluster"
 )
 
 // Stamp is the token of a time-stamping authority over a checkpoint, as it is stored.
@@ -266,7 +267,7 @@ func ReadStamps(ctx context.Context, from rowsQuerier, names []string) (states [
 	}
 	for i, first := range unstamped {
 		var decided time.Time
-		if err := from.QueryRow(ctx, `SELECT occurred_at FROM events WHERE shard = $1 AND position = $2`, first.shard, first.position).Scan(&decided); err != nil {
+		if err := from.QueryRow(ctx, cluster.SQL(`SELECT occurred_at FROM {events} WHERE shard = $1 AND position = $2`), first.shard, first.position).Scan(&decided); err != nil {
 			return nil, fmt.Errorf("read the first event without a token: %w", err)
 		}
 		states[i].Unstamped = decided.UTC()

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -24,10 +25,12 @@ import (
 // away, without waiting for a row that somebody else holds; the minute before stays, for a process whose clock is a
 // little behind. They are locked by their key and deleted at their place: a join by the key would allow a walk over the
 // shard. One that changed while it was being locked stays for the next minute to clear.
-const (
-	authenticateKeys  = usable + usableKey + actingMember + counted
-	authenticateLinks = usable + usableLink + actingMember + counted
+var (
+	authenticateKeys  = cluster.SQL(usable + usableKey + actingMember + counted)
+	authenticateLinks = cluster.SQL(usable + usableLink + actingMember + counted)
+)
 
+const (
 	usable = `WITH asked AS MATERIALIZED (
 		SELECT n.place, n.id, n.secret, n.at, n.minute, n.counted, n.client
 		FROM unnest($2::uuid[], $3::bytea[], $4::timestamptz[], $5::bigint[], $6::boolean[], $7::inet[])
@@ -44,7 +47,7 @@ const (
 	// compared, so the comparison's time tells nothing.
 	usableKey = `
 		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, networks, max_version_step, expires_at, revoked_at
-			FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k
+			FROM {api_keys} WHERE shard = $1 AND key_id = n.id OFFSET 0) k
 			ON k.secret_sha256 = n.secret AND k.revoked_at IS NULL AND k.expires_at > n.at
 				AND (k.networks IS NULL OR n.client <<= ANY (k.networks::inet[]))`
 
@@ -52,20 +55,20 @@ const (
 	usableLink = `
 		JOIN LATERAL (SELECT organization_id, member_id, subject, consented AS scopes, NULL::text AS source, NULL::int AS max_version_step,
 				NULL::timestamptz AS expires_at, withdrawn_at
-			FROM oauth_links WHERE shard = $1 AND link_id = n.id OFFSET 0) k
+			FROM {oauth_links} WHERE shard = $1 AND link_id = n.id OFFSET 0) k
 			ON k.subject = n.secret AND k.withdrawn_at IS NULL`
 
 	actingMember = `
-		JOIN LATERAL (SELECT role, status FROM members
+		JOIN LATERAL (SELECT role, status FROM {members}
 			WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON m.status = 'active'
-		JOIN LATERAL (SELECT plan, internal, per_minute, sequence FROM organization_state
+		JOIN LATERAL (SELECT plan, internal, per_minute, sequence FROM {organization_state}
 			WHERE shard = $1 AND organization_id = k.organization_id OFFSET 0) o ON true
 	)`
 
 	accessColumns = `u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.internal, u.per_minute, u.sequence`
 
 	counted = `, metered AS (
-		INSERT INTO meters (shard, subject, minute, used)
+		INSERT INTO {meters} AS meters (shard, subject, minute, used)
 		SELECT $1, organization_id, minute, requests FROM usable WHERE counted AND ordinal = 1
 		ORDER BY organization_id, minute
 		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
@@ -73,11 +76,11 @@ const (
 	), old AS (
 		SELECT m.place FROM usable u
 		JOIN metered n ON n.subject = u.organization_id AND n.minute = u.minute AND n.used = u.requests
-		JOIN LATERAL (SELECT ctid AS place FROM meters
+		JOIN LATERAL (SELECT ctid AS place FROM {meters} AS meters
 			WHERE shard = $1 AND subject = n.subject AND minute < n.minute - 1 OFFSET 0 FOR UPDATE SKIP LOCKED) m ON true
 		WHERE u.counted AND u.ordinal = 1
 	), cleared AS (
-		DELETE FROM meters USING old WHERE meters.ctid = old.place
+		DELETE FROM {meters} AS meters USING old WHERE meters.ctid = old.place
 	)
 	SELECT ` + accessColumns + `, coalesce(n.used - u.requests + u.ordinal, 0)
 	FROM usable u
@@ -91,13 +94,13 @@ func (s *Store) Authenticate(ctx context.Context, key domain.KeyID, secretSHA256
 	return s.access(ctx, &credential{id: key, secret: secretSHA256, client: client, at: now, counted: true, access: domain.Access{Key: key}})
 }
 
-const whyKeyRefused = `SELECT k.secret_sha256 <> $3, k.revoked_at IS NOT NULL, k.expires_at <= $4,
+var whyKeyRefused = cluster.SQL(`SELECT k.secret_sha256 <> $3, k.revoked_at IS NOT NULL, k.expires_at <= $4,
 		k.networks IS NOT NULL AND NOT coalesce($5::inet <<= ANY (k.networks::inet[]), false),
 		m.status IS DISTINCT FROM 'active'
-	FROM api_keys k
-	LEFT JOIN LATERAL (SELECT status FROM members
+	FROM {api_keys} k
+	LEFT JOIN LATERAL (SELECT status FROM {members}
 		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true
-	WHERE k.shard = $1 AND k.key_id = $2`
+	WHERE k.shard = $1 AND k.key_id = $2`)
 
 // WhyRefused looks a second time at a key that Authenticate has refused, and says in a few words what is wrong with
 // it. It is for operators: the caller learns none of it.
@@ -223,9 +226,9 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential, sql string
 	}
 }
 
-const countMinute = `INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
+var countMinute = cluster.SQL(`INSERT INTO {meters} AS meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4
-	RETURNING used`
+	RETURNING used`)
 
 // CountMinute counts n requests of a subject (an organization; a key on one path, say), in the UTC minute of now, and
 // returns how many it has had in it, these included. The first request of a minute removes all minutes before the
@@ -252,11 +255,11 @@ func (u *KeyUses) Note(key domain.KeyID, at time.Time) { u.noted.add(key, at.Uni
 func latest(a, b int64) int64 { return max(a, b) }
 
 // Rows are written in the order of keys, so that two processes cannot deadlock.
-const writeKeyUses = `INSERT INTO api_key_uses (shard, key_id, last_used_at)
-	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::timestamptz[]) AS n(key_id, last_used_at) WHERE s.shard = $1
+var writeKeyUses = cluster.SQL(`INSERT INTO {api_key_uses} AS api_key_uses (shard, key_id, last_used_at)
+	SELECT s.shard, n.* FROM {shard_heads} s, unnest($2::uuid[], $3::timestamptz[]) AS n(key_id, last_used_at) WHERE s.shard = $1
 	ORDER BY n.key_id
 	ON CONFLICT (shard, key_id) DO UPDATE SET last_used_at = excluded.last_used_at
-		WHERE api_key_uses.last_used_at < excluded.last_used_at`
+		WHERE api_key_uses.last_used_at < excluded.last_used_at`)
 
 // Flush writes what was noted since the last flush, one statement per shard. What could not be written stays noted.
 func (u *KeyUses) Flush(ctx context.Context, s *Store) error {

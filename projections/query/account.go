@@ -11,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -22,19 +23,19 @@ type NamedOrganization struct {
 }
 
 const organizationColumns = `SELECT ` + projections.OrganizationColumns + `, coalesce(t.body, '')
-	FROM organization_state o
-	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = o.organization_id AND t.id = o.name_id
+	FROM {organization_state} o
+	LEFT JOIN {texts} t ON t.shard = $1 AND t.organization_id = o.organization_id AND t.id = o.name_id
 	WHERE o.shard = $1`
 
 // Organizations lists every organization, shard by shard, oldest first within one.
 func (s *Store) Organizations(ctx context.Context) ([]NamedOrganization, error) {
-	const query = organizationColumns + ` ORDER BY o.organization_id`
+	query := cluster.SQL(organizationColumns + ` ORDER BY o.organization_id`)
 	return allShards(ctx, s, "list organizations", scanOrganization, query)
 }
 
 // Organization finds one organization, or refuses with NOT_FOUND.
 func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (NamedOrganization, error) {
-	const query = organizationColumns + ` AND o.organization_id = $2`
+	query := cluster.SQL(organizationColumns + ` AND o.organization_id = $2`)
 	return statement.One(ctx, s.Pool, "find organization", domain.Refuse(domain.NotFound, "There is no organization with that id."), scanOrganization, query, id.Shard(), id)
 }
 
@@ -43,8 +44,8 @@ func scanOrganization(row pgx.CollectableRow) (o NamedOrganization, err error) {
 	return o, err
 }
 
-const listOperatorActs = `SELECT organization_id, occurred_at, request_id, person, host, command FROM operator_acts
-	WHERE shard = $1 AND organization_id = $2 ORDER BY occurred_at, request_id`
+var listOperatorActs = cluster.SQL(`SELECT organization_id, occurred_at, request_id, person, host, command FROM {operator_acts}
+	WHERE shard = $1 AND organization_id = $2 ORDER BY occurred_at, request_id`)
 
 // OperatorActs lists the runs of operators' commands that changed an organization, oldest first.
 func (s *Store) OperatorActs(ctx context.Context, o domain.OrganizationID) ([]projections.OperatorAct, error) {
@@ -66,7 +67,7 @@ func (s *Store) NewOrganizationID(ctx context.Context, now time.Time) (id domain
 
 // MissingPlans lists the plans that organizations have and the table of plans lacks: their limits would be unknown.
 func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
-	const query = `SELECT DISTINCT plan FROM organization_state WHERE shard = $1 AND plan <> ALL($2) ORDER BY plan`
+	query := cluster.SQL(`SELECT DISTINCT plan FROM {organization_state} WHERE shard = $1 AND plan <> ALL($2) ORDER BY plan`)
 	missing, err := allShards(ctx, s, "list plans in use", pgx.RowTo[string], query, s.Plans.Names())
 	slices.Sort(missing)
 	return slices.Compact(missing), err
@@ -74,7 +75,7 @@ func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
 
 // Members lists an organization's memberships with their addresses, oldest first.
 func (s *Store) Members(ctx context.Context, organization domain.OrganizationID) ([]domain.Member, error) {
-	const query = memberRow + `true ORDER BY m.member_id`
+	query := cluster.SQL(memberRow + `true ORDER BY m.member_id`)
 	return statement.All(ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], query, organization.Shard(), organization)
 }
 
@@ -102,16 +103,19 @@ func (s *Store) Invitation(ctx context.Context, organization domain.Organization
 
 const (
 	memberRow = `SELECT ` + projections.MemberColumns + `
-		FROM members m
-		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
+		FROM {members} m
+		LEFT JOIN {texts} t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
 		WHERE m.shard = $1 AND m.organization_id = $2 AND `
-	pageOfMembers  = memberRow + `m.member_id > $3 ORDER BY m.member_id LIMIT $4`
-	findMember     = memberRow + `m.member_id = $3`
-	findInvitation = memberRow + `m.invitation_sha256 = $3`
-	findAddresses  = `SELECT m.member_id, t.body FROM members m
-		JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = m.email_id AND body IS NOT NULL OFFSET 0) t ON true
-		WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = ANY($3)`
-	ownersBeside = `SELECT true FROM members WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`
+)
+
+var (
+	pageOfMembers  = cluster.SQL(memberRow + `m.member_id > $3 ORDER BY m.member_id LIMIT $4`)
+	findMember     = cluster.SQL(memberRow + `m.member_id = $3`)
+	findInvitation = cluster.SQL(memberRow + `m.invitation_sha256 = $3`)
+	findAddresses  = cluster.SQL(`SELECT m.member_id, t.body FROM {members} m
+		JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = m.email_id AND body IS NOT NULL OFFSET 0) t ON true
+		WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = ANY($3)`)
+	ownersBeside = cluster.SQL(`SELECT true FROM {members} WHERE shard = $1 AND organization_id = $2 AND member_id <> $3 AND role = 'owner' AND status = 'active' LIMIT 1`)
 )
 
 // AddressesOf reads the addresses of members; those that were erased are left out, and unknown members.
@@ -138,9 +142,9 @@ type UsedKey struct {
 }
 
 const keyColumns = `SELECT ` + projections.KeyColumns + `, t.body, u.last_used_at
-	FROM api_keys k
-	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = k.organization_id AND t.id = k.name_id
-	LEFT JOIN api_key_uses u ON u.shard = $1 AND u.key_id = k.key_id
+	FROM {api_keys} k
+	LEFT JOIN {texts} t ON t.shard = $1 AND t.organization_id = k.organization_id AND t.id = k.name_id
+	LEFT JOIN {api_key_uses} u ON u.shard = $1 AND u.key_id = k.key_id
 	WHERE k.shard = $1`
 
 // GrantedKey is an API key with the first of the companies that it may use, by when they were created.
@@ -157,19 +161,22 @@ const (
 )
 
 const (
-	keyRow     = keyColumns + ` AND k.organization_id = $2`
-	pageOfKeys = keyRow + ` AND k.key_id > $3 ORDER BY k.key_id LIMIT $4`
-	livingKeys = keyRow + ` AND k.key_id > $3 AND k.revoked_at IS NULL AND k.expires_at > $5 ORDER BY k.key_id LIMIT $4`
-	findKey    = keyRow + ` AND k.key_id = $3`
-	memberKeys = keyRow + ` AND k.member_id = $3 AND k.revoked_at IS NULL AND k.expires_at > $4 ORDER BY k.key_id LIMIT $5`
-	keyGrants  = `SELECT n.id, g.reference FROM unnest($2::uuid[]) AS n(id)
-		JOIN LATERAL (SELECT c.company_id, c.reference FROM grants g
-			JOIN LATERAL (SELECT company_id, reference FROM companies WHERE shard = $1 AND company_id = g.company_id OFFSET 0) c ON true
+	keyRow = keyColumns + ` AND k.organization_id = $2`
+)
+
+var (
+	pageOfKeys = cluster.SQL(keyRow + ` AND k.key_id > $3 ORDER BY k.key_id LIMIT $4`)
+	livingKeys = cluster.SQL(keyRow + ` AND k.key_id > $3 AND k.revoked_at IS NULL AND k.expires_at > $5 ORDER BY k.key_id LIMIT $4`)
+	findKey    = cluster.SQL(keyRow + ` AND k.key_id = $3`)
+	memberKeys = cluster.SQL(keyRow + ` AND k.member_id = $3 AND k.revoked_at IS NULL AND k.expires_at > $4 ORDER BY k.key_id LIMIT $5`)
+	keyGrants  = cluster.SQL(`SELECT n.id, g.reference FROM unnest($2::uuid[]) AS n(id)
+		JOIN LATERAL (SELECT c.company_id, c.reference FROM {grants} g
+			JOIN LATERAL (SELECT company_id, reference FROM {companies} WHERE shard = $1 AND company_id = g.company_id OFFSET 0) c ON true
 			WHERE g.shard = $1 AND g.key_id = n.id AND g.enabled ORDER BY g.company_id LIMIT $3) g ON true
-		ORDER BY n.id, g.company_id`
-	grantsAmong = `SELECT g.key_id, g.company_id FROM unnest($2::uuid[]) AS n(id)
-		JOIN LATERAL (SELECT key_id, company_id FROM grants
-			WHERE shard = $1 AND key_id = n.id AND company_id = ANY($3::uuid[]) AND enabled OFFSET 0) g ON true`
+		ORDER BY n.id, g.company_id`)
+	grantsAmong = cluster.SQL(`SELECT g.key_id, g.company_id FROM unnest($2::uuid[]) AS n(id)
+		JOIN LATERAL (SELECT key_id, company_id FROM {grants}
+			WHERE shard = $1 AND key_id = n.id AND company_id = ANY($3::uuid[]) AND enabled OFFSET 0) g ON true`)
 )
 
 // KeysPage lists up to limit API keys of an organization after one, oldest first, revoked and expired ones included,
@@ -250,22 +257,22 @@ func (s *Store) withGrants(ctx context.Context, organization domain.Organization
 
 // Keys lists an organization's API keys, oldest first, revoked and expired ones included.
 func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
-	const query = keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`
+	query := cluster.SQL(keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`)
 	return statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], query, organization.Shard(), organization)
 }
 
 // Key finds one API key, or refuses with NOT_FOUND.
 func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
-	const query = keyColumns + ` AND k.key_id = $2`
+	query := cluster.SQL(keyColumns + ` AND k.key_id = $2`)
 	return statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."), pgx.RowToStructByPos[UsedKey], query, id.Shard(), id)
 }
 
 // ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first: also those
 // that were found where an error says that some could not be looked for.
 func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domain.APIKey, error) {
-	const query = keyColumns + ` AND k.revoked_at IS NULL AND k.expires_at > $2 AND k.expires_at <= $3
-		AND EXISTS (SELECT 1 FROM members m WHERE m.shard = $1 AND m.organization_id = k.organization_id
-			AND m.member_id = k.member_id AND m.status = 'active')`
+	query := cluster.SQL(keyColumns + ` AND k.revoked_at IS NULL AND k.expires_at > $2 AND k.expires_at <= $3
+		AND EXISTS (SELECT 1 FROM {members} m WHERE m.shard = $1 AND m.organization_id = k.organization_id
+			AND m.member_id = k.member_id AND m.status = 'active')`)
 	var used []UsedKey
 	err := s.eachShard(ctx, func(ctx context.Context, shard domain.Shard) error {
 		list, err := statement.All(ctx, s.Pool, "list keys that end soon", pgx.RowToStructByPos[UsedKey], query, shard, now, until)
@@ -279,8 +286,8 @@ func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domai
 
 // CompanyByReference finds a company of an organization, with or without grants, or refuses with NOT_FOUND.
 func (s *Store) CompanyByReference(ctx context.Context, organization domain.OrganizationID, reference string) (domain.Company, error) {
-	const query = `SELECT ` + projections.CompanyColumns + ` FROM companies c
-		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $3`
+	query := cluster.SQL(`SELECT ` + projections.CompanyColumns + ` FROM {companies} c
+		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $3`)
 	return statement.One(ctx, s.Pool, "find company", domain.Refuse(domain.NotFound, "This organization has no company with that reference."),
 		pgx.RowToStructByPos[domain.Company], query, organization.Shard(), organization, reference)
 }
@@ -299,20 +306,20 @@ func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference s
 }
 
 func findGrantedCompany(a domain.Access) string {
-	return `SELECT c.company_id, o.sequence, (SELECT greatest(epoch, feed_epoch) FROM ledger WHERE id = 1)
-		FROM companies c` + granted(a) + `
-		JOIN organization_state o ON o.shard = $1 AND o.organization_id = $2
-		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $4`
+	return cluster.SQL(`SELECT c.company_id, o.sequence, (SELECT greatest(epoch, feed_epoch) FROM ledger WHERE id = 1)
+		FROM {companies} c` + granted(a) + `
+		JOIN {organization_state} o ON o.shard = $1 AND o.organization_id = $2
+		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $4`)
 }
 
 // Companies lists up to limit companies after a reference, in the order of their references, and whether more follow:
 // those granted to the key, or all of the organization, of a status or of any (empty).
 func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, status domain.CompanyStatus, after string, limit int) (companies []domain.Company, more bool, err error) {
-	const query = `SELECT ` + projections.CompanyColumns + ` FROM companies c
+	query := cluster.SQL(`SELECT ` + projections.CompanyColumns + ` FROM {companies} c
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference > $3
-			AND ($4 OR EXISTS (SELECT FROM grants g WHERE g.shard = $1 AND g.key_id = $5 AND g.company_id = c.company_id AND g.enabled))
+			AND ($4 OR EXISTS (SELECT FROM {grants} g WHERE g.shard = $1 AND g.key_id = $5 AND g.company_id = c.company_id AND g.enabled))
 			AND ($7 = '' OR ($7 = 'closed') = (c.closed_at IS NOT NULL))
-		ORDER BY c.reference LIMIT $6`
+		ORDER BY c.reference LIMIT $6`)
 	companies, err = read(ctx, s, a, newEnough(a), func(from source) ([]domain.Company, error) {
 		list, err := statement.All(ctx, from, "list companies", pgx.RowToStructByPos[domain.Company], query,
 			a.Organization.Shard(), a.Organization, after, all, a.Key, limit+1, string(status))
@@ -336,15 +343,18 @@ type Grant[ID any] struct {
 // Nothing of a company of another organization is found, nor of one that does not exist: the row without a grant tells
 // them from a company that was never granted.
 const (
-	companyOf = ` FROM (SELECT company_id FROM companies WHERE shard = $1 AND company_id = $2 AND organization_id = $3 OFFSET 0) c
+	companyOf = ` FROM (SELECT company_id FROM {companies} WHERE shard = $1 AND company_id = $2 AND organization_id = $3 OFFSET 0) c
 		LEFT JOIN LATERAL (SELECT `
-	findKeysOfCompany = `SELECT c.company_id, g.key_id, g.enabled, g.updated_at, t.body` + companyOf + `key_id, enabled, updated_at FROM grants
+)
+
+var (
+	findKeysOfCompany = cluster.SQL(`SELECT c.company_id, g.key_id, g.enabled, g.updated_at, t.body` + companyOf + `key_id, enabled, updated_at FROM {grants}
 			WHERE shard = $1 AND company_id = c.company_id AND key_id > $4 ORDER BY key_id LIMIT $5) g ON true
-		LEFT JOIN LATERAL (SELECT organization_id, name_id FROM api_keys WHERE shard = $1 AND key_id = g.key_id OFFSET 0) k ON true
-		LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true
-		ORDER BY g.key_id`
-	findWebhooksOfCompany = `SELECT c.company_id, g.webhook_id, g.enabled, g.updated_at, NULL::text` + companyOf + `webhook_id, enabled, updated_at FROM company_webhooks
-			WHERE shard = $1 AND company_id = c.company_id AND webhook_id > $4 ORDER BY webhook_id LIMIT $5) g ON true ORDER BY g.webhook_id`
+		LEFT JOIN LATERAL (SELECT organization_id, name_id FROM {api_keys} WHERE shard = $1 AND key_id = g.key_id OFFSET 0) k ON true
+		LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true
+		ORDER BY g.key_id`)
+	findWebhooksOfCompany = cluster.SQL(`SELECT c.company_id, g.webhook_id, g.enabled, g.updated_at, NULL::text` + companyOf + `webhook_id, enabled, updated_at FROM {company_webhooks}
+			WHERE shard = $1 AND company_id = c.company_id AND webhook_id > $4 ORDER BY webhook_id LIMIT $5) g ON true ORDER BY g.webhook_id`)
 )
 
 // KeysOfCompany lists up to limit keys that were ever granted a company, after a key, oldest first, and whether more
@@ -380,9 +390,9 @@ func grantsOf[ID domain.KeyID | domain.WebhookID](ctx context.Context, s *Store,
 
 // Links lists an organization's links, newest first: all of them, or a member's.
 func (s *Store) Links(ctx context.Context, organization domain.OrganizationID, member domain.MemberID, limit, offset int) (links []domain.OAuthLink, total int64, err error) {
-	const query = `SELECT ` + projections.LinkColumns + `, count(*) OVER () FROM oauth_links l
+	query := cluster.SQL(`SELECT ` + projections.LinkColumns + `, count(*) OVER () FROM {oauth_links} l
 		WHERE l.shard = $1 AND l.organization_id = $2 AND ($3::uuid = '00000000-0000-0000-0000-000000000000' OR l.member_id = $3)
-		ORDER BY l.link_id DESC LIMIT $4 OFFSET $5`
+		ORDER BY l.link_id DESC LIMIT $4 OFFSET $5`)
 	type row struct {
 		domain.OAuthLink
 		Total int64
@@ -407,9 +417,9 @@ type heldLink struct {
 }
 
 func (s *Store) link(ctx context.Context, id domain.LinkID) (heldLink, error) {
-	const query = `SELECT ` + projections.LinkColumns + `, m.status = 'ended' FROM oauth_links l
-		JOIN members m ON m.shard = $1 AND m.organization_id = l.organization_id AND m.member_id = l.member_id
-		WHERE l.shard = $1 AND l.link_id = $2`
+	query := cluster.SQL(`SELECT ` + projections.LinkColumns + `, m.status = 'ended' FROM {oauth_links} l
+		JOIN {members} m ON m.shard = $1 AND m.organization_id = l.organization_id AND m.member_id = l.member_id
+		WHERE l.shard = $1 AND l.link_id = $2`)
 	if !s.known(id.Shard()) {
 		return heldLink{}, UnknownLink()
 	}

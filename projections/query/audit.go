@@ -10,6 +10,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/projections/statement"
 )
@@ -75,7 +76,7 @@ func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestio
 
 func auditEvents(ctx context.Context, from source, a domain.Access, q AuditQuestion) (page AuditPage, err error) {
 	o := a.Organization
-	const head = `SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2`
+	head := cluster.SQL(`SELECT sequence FROM {organization_state} WHERE shard = $1 AND organization_id = $2`)
 	page.Total, _, err = statement.First(ctx, from, "read the length of the history", pgx.RowTo[int64], head, o.Shard(), o)
 	if err != nil {
 		return page, err
@@ -121,10 +122,10 @@ func auditEvents(ctx context.Context, from source, a domain.Access, q AuditQuest
 }
 
 const auditColumns = `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, data,
-		coalesce((SELECT g.enabled FROM grants g WHERE g.shard = $1 AND g.key_id = $7 AND g.company_id = events.company_id), false) AS granted`
+		coalesce((SELECT g.enabled FROM {grants} g WHERE g.shard = $1 AND g.key_id = $7 AND g.company_id = events.company_id), false) AS granted`
 
 const auditRange = auditColumns + `
-	FROM events WHERE shard = $1 AND organization_id = $2 AND sequence > $3 AND sequence <= $4`
+	FROM {events} AS events WHERE shard = $1 AND organization_id = $2 AND sequence > $3 AND sequence <= $4`
 
 const auditOrder, auditOrderForward = ` ORDER BY sequence DESC LIMIT $5 OFFSET $6`, ` ORDER BY sequence LIMIT $5 OFFSET $6`
 
@@ -136,16 +137,16 @@ const (
 
 	// The registration of a record, which $10 names as a public id.
 	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.data, e.granted
-		FROM (SELECT position FROM versions WHERE shard = $1 AND public_id = $10 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
-		JOIN LATERAL (` + auditColumns + ` FROM events
+		FROM (SELECT position FROM {versions} WHERE shard = $1 AND public_id = $10 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
+		JOIN LATERAL (` + auditColumns + ` FROM {events} AS events
 			WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) e ON true
 		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($9 = '' OR e.type = $9)`
 )
 
 // auditAbout reads the events about one target: as many as a page needs from the index, and its registration.
 func auditAbout(order, direction string) string {
-	return `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, data, granted
-		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` + auditOfRecord + `)) AS about` + order
+	return cluster.SQL(`SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, data, granted
+		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` + auditOfRecord + `)) AS about` + order)
 }
 
 // auditStatement reads one event more than a page holds.
@@ -163,11 +164,11 @@ func auditStatement(a domain.Access, q AuditQuestion, low, high int64) (string, 
 		}
 		return auditAbout(order, direction), append(arguments, q.Target, string(q.Action), record)
 	case q.Action == domain.RecordRegistered:
-		return auditOfRegistrations + order, append(arguments, string(q.Action))
+		return cluster.SQL(auditOfRegistrations + order), append(arguments, string(q.Action))
 	case q.Action != "":
-		return auditOfAction + order, append(arguments, string(q.Action))
+		return cluster.SQL(auditOfAction + order), append(arguments, string(q.Action))
 	}
-	return auditRange + order, arguments
+	return cluster.SQL(auditRange + order), arguments
 }
 
 func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
@@ -203,7 +204,7 @@ func (s *Store) History(ctx context.Context, a domain.Access, after int64, limit
 
 // addReasons reads the reasons that events name, unless they were erased.
 func addReasons(ctx context.Context, from source, o domain.OrganizationID, events []AuditEvent) error {
-	const texts = `SELECT id, body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`
+	texts := cluster.SQL(`SELECT id, body FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`)
 	var wanted []domain.TextID
 	for _, e := range events {
 		if e.reason != nil {

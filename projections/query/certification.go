@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/statement"
 )
 
@@ -94,33 +95,33 @@ const artifactVersionOwn = `version_id, artifact_id, organization_id, version, k
 		retain_until, content_erased, registered_at`
 
 // versionsOfArtifact and versionByID look up by their keys; the order makes it so, see eventAtPosition.
-const versionsOfArtifact = ` FROM (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+const versionsOfArtifact = ` FROM (SELECT ` + artifactVersionOwn + ` FROM {artifact_versions}
 		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v`
 
-const versionByID = ` FROM (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+const versionByID = ` FROM (SELECT ` + artifactVersionOwn + ` FROM {artifact_versions}
 		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v`
 
 const artifactVersionRest = `
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.title_id OFFSET 0) t ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.file_name_id OFFSET 0) f ON true
-	LEFT JOIN LATERAL (SELECT analysis_id FROM analyses WHERE shard = $1 AND version_id = v.version_id OFFSET 0) n ON true
-	LEFT JOIN LATERAL (SELECT outcome FROM reviews WHERE shard = $1 AND version_id >= v.version_id AND version_id <= v.version_id
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = v.organization_id AND id = v.title_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = v.organization_id AND id = v.file_name_id OFFSET 0) f ON true
+	LEFT JOIN LATERAL (SELECT analysis_id FROM {analyses} WHERE shard = $1 AND version_id = v.version_id OFFSET 0) n ON true
+	LEFT JOIN LATERAL (SELECT outcome FROM {reviews} WHERE shard = $1 AND version_id >= v.version_id AND version_id <= v.version_id
 		ORDER BY version_id DESC, sequence DESC LIMIT 1) w ON true
-	LEFT JOIN LATERAL (SELECT revoked_at, replaced_by FROM certificates WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true`
+	LEFT JOIN LATERAL (SELECT revoked_at, replaced_by FROM {certificates} WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true`
 
 const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + ` FROM `
 
 const withNewestVersion = `
-	JOIN LATERAL (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+	JOIN LATERAL (SELECT ` + artifactVersionOwn + ` FROM {artifact_versions}
 		WHERE shard = $1 AND artifact_id >= a.artifact_id AND artifact_id <= a.artifact_id AND version = a.latest_version
 		ORDER BY artifact_id, version LIMIT 1) v ON true` + artifactVersionRest
 
 // The page is cut before its versions are looked up.
-const listArtifacts = artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM artifacts
+var listArtifacts = cluster.SQL(artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM {artifacts}
 		WHERE shard = $1 AND organization_id = $2 ORDER BY artifact_id DESC LIMIT $3 OFFSET $4) a` + withNewestVersion + `
-	ORDER BY a.artifact_id DESC`
+	ORDER BY a.artifact_id DESC`)
 
-const countArtifacts = `SELECT count(*) FROM artifacts WHERE shard = $1 AND organization_id = $2`
+var countArtifacts = cluster.SQL(`SELECT count(*) FROM {artifacts} WHERE shard = $1 AND organization_id = $2`)
 
 // Artifacts lists an organization's artifacts, newest first, and how many there are.
 func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
@@ -135,51 +136,54 @@ func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset in
 	return all, total, err
 }
 
-const findArtifact = artifactColumns + `artifacts a` + withNewestVersion + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
+var findArtifact = cluster.SQL(artifactColumns + `{artifacts} a` + withNewestVersion + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`)
 
-const findArtifactVersions = `SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionRest + `
-	WHERE v.organization_id = $2 ORDER BY v.version`
+var findArtifactVersions = cluster.SQL(`SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionRest + `
+	WHERE v.organization_id = $2 ORDER BY v.version`)
 
 // What was declared of versions: of all of an artifact, or of one.
 const (
 	reviewColumns = `SELECT r.review_id, r.version_id, r.key, r.member_id, r.outcome, t.body, r.declared_at`
 	withReviews   = `
-	JOIN LATERAL (SELECT review_id, version_id, key, member_id, outcome, statement_id, declared_at, sequence FROM reviews
+	JOIN LATERAL (SELECT review_id, version_id, key, member_id, outcome, statement_id, declared_at, sequence FROM {reviews}
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) r ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = r.statement_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = v.organization_id AND id = r.statement_id OFFSET 0) t ON true
 	WHERE v.organization_id = $2 ORDER BY r.sequence`
-	findReviewsOfVersion = reviewColumns + versionByID + withReviews
 
 	approvalColumns = `SELECT p.approval_id, p.version_id, p.key, p.member_id, t.body, p.approved_at`
 	withApprovals   = `
-	JOIN LATERAL (SELECT approval_id, version_id, key, member_id, statement_id, approved_at FROM approvals
+	JOIN LATERAL (SELECT approval_id, version_id, key, member_id, statement_id, approved_at FROM {approvals}
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) p ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = p.statement_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = v.organization_id AND id = p.statement_id OFFSET 0) t ON true
 	WHERE v.organization_id = $2`
-	findApprovalOfVersion = approvalColumns + versionByID + withApprovals
 
 	withCertificates = `
-	JOIN LATERAL (SELECT public_id, version_id, artifact_id, public_fields, issued_at, revoked_at, replaced_at, replaced_by FROM certificates
+	JOIN LATERAL (SELECT public_id, version_id, artifact_id, public_fields, issued_at, revoked_at, replaced_at, replaced_by FROM {certificates}
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true
 	WHERE v.organization_id = $2`
-	findCertificates         = certificateColumns + versionsOfArtifact + withCertificates
-	findCertificateOfVersion = certificateColumns + versionByID + withCertificates
+)
+
+var (
+	findReviewsOfVersion     = cluster.SQL(reviewColumns + versionByID + withReviews)
+	findApprovalOfVersion    = cluster.SQL(approvalColumns + versionByID + withApprovals)
+	findCertificates         = cluster.SQL(certificateColumns + versionsOfArtifact + withCertificates)
+	findCertificateOfVersion = cluster.SQL(certificateColumns + versionByID + withCertificates)
 )
 
 // A page of the statements about an artifact, newest first by their ids. It is cut before their texts are looked up.
-const (
-	findReviews = reviewColumns + ` FROM (SELECT r.* ` + versionsOfArtifact + `
-		JOIN LATERAL (SELECT review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence FROM reviews
+var (
+	findReviews = cluster.SQL(reviewColumns + ` FROM (SELECT r.* ` + versionsOfArtifact + `
+		JOIN LATERAL (SELECT review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence FROM {reviews}
 			WHERE shard = $1 AND version_id = v.version_id AND review_id < $4 OFFSET 0) r ON true
 		WHERE v.organization_id = $2 ORDER BY r.review_id DESC LIMIT $5) r
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = r.organization_id AND id = r.statement_id OFFSET 0) t ON true
-	ORDER BY r.review_id DESC`
-	findApprovals = approvalColumns + ` FROM (SELECT p.* ` + versionsOfArtifact + `
-		JOIN LATERAL (SELECT approval_id, version_id, organization_id, key, member_id, statement_id, approved_at FROM approvals
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = r.organization_id AND id = r.statement_id OFFSET 0) t ON true
+	ORDER BY r.review_id DESC`)
+	findApprovals = cluster.SQL(approvalColumns + ` FROM (SELECT p.* ` + versionsOfArtifact + `
+		JOIN LATERAL (SELECT approval_id, version_id, organization_id, key, member_id, statement_id, approved_at FROM {approvals}
 			WHERE shard = $1 AND version_id = v.version_id AND approval_id < $4 OFFSET 0) p ON true
 		WHERE v.organization_id = $2 ORDER BY p.approval_id DESC LIMIT $5) p
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = p.organization_id AND id = p.statement_id OFFSET 0) t ON true
-	ORDER BY p.approval_id DESC`
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = p.organization_id AND id = p.statement_id OFFSET 0) t ON true
+	ORDER BY p.approval_id DESC`)
 )
 
 // MaxStatements is how many reviews, and how many approvals, a page of an artifact's history has.
@@ -302,23 +306,23 @@ func declared(versions []ArtifactVersion, reviews []Review, approvals []Approval
 
 // KnowsArtifact refuses an artifact of another organization, and an unknown one.
 func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
-	const query = `SELECT true FROM artifacts WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`
+	query := cluster.SQL(`SELECT true FROM {artifacts} WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`)
 	_, err := statement.One(ctx, s.Pool, "find an artifact", domain.ErrUnknownArtifact, pgx.RowTo[bool], query, a.Organization.Shard(), a.Organization, id)
 	return err
 }
 
-const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + artifactVersionRest + `
-	WHERE v.organization_id = $2`
+var findArtifactVersion = cluster.SQL(`SELECT ` + artifactVersionColumns + versionByID + artifactVersionRest + `
+	WHERE v.organization_id = $2`)
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.
 func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.ArtifactVersionID) (ArtifactVersion, error) {
 	return statement.One(ctx, s.Pool, "read a version", domain.ErrUnknownArtifactVersion, pgx.RowToStructByPos[ArtifactVersion], findArtifactVersion, a.Organization.Shard(), a.Organization, id)
 }
 
-const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n
-	JOIN LATERAL (SELECT type, v, data FROM events
+var findAnalysis = cluster.SQL(`SELECT e.type, e.v, e.data FROM {analyses} n
+	JOIN LATERAL (SELECT type, v, data FROM {events}
 		WHERE shard = $1 AND position >= n.position AND position <= n.position ORDER BY position LIMIT 1) e ON true
-	WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`
+	WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`)
 
 // Analysis reads a whole analysis out of its event.
 func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.AnalysisID) (*domain.AnalysisCompletedBody, error) {
@@ -359,12 +363,12 @@ type DetectorMetric struct {
 
 // DetectorMetrics reads those of an organization, in the order of detectors and versions.
 func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]DetectorMetric, error) {
-	const query = `SELECT detector, detector_version, count(*),
+	query := cluster.SQL(`SELECT detector, detector_version, count(*),
 			count(*) FILTER (WHERE outcome = 'clear'), count(*) FILTER (WHERE outcome = 'finding'),
 			count(*) FILTER (WHERE outcome = 'inconclusive'), count(*) FILTER (WHERE outcome = 'not_applicable'),
 			percentile_disc(0.5) WITHIN GROUP (ORDER BY micros), percentile_disc(0.95) WITHIN GROUP (ORDER BY micros)
-		FROM detector_runs WHERE shard = $1 AND organization_id = $2
-		GROUP BY detector, detector_version ORDER BY detector, detector_version`
+		FROM {detector_runs} WHERE shard = $1 AND organization_id = $2
+		GROUP BY detector, detector_version ORDER BY detector, detector_version`)
 	return readMuch(ctx, s, a, func(from source) ([]DetectorMetric, error) {
 		return statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization)
 	})
@@ -388,10 +392,10 @@ type Registrations struct {
 
 // Registrations reads a month.
 func (s *Store) Registrations(ctx context.Context, organization domain.OrganizationID, period domain.Period) (Registrations, error) {
-	const query = `SELECT coalesce(u.used, 0), coalesce(a.credits, 0), coalesce(a.retention_days, 0)
+	query := cluster.SQL(`SELECT coalesce(u.used, 0), coalesce(a.credits, 0), coalesce(a.retention_days, 0)
 		FROM (SELECT) one
-		LEFT JOIN artifact_usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
-		LEFT JOIN artifact_accounts a ON a.shard = $1 AND a.organization_id = $2`
+		LEFT JOIN {artifact_usage} u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
+		LEFT JOIN {artifact_accounts} a ON a.shard = $1 AND a.organization_id = $2`)
 	r, _, err := statement.First(ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), organization, int32(period))
 	return r, err
 }
@@ -406,15 +410,20 @@ type SignedCertificate struct {
 
 const certificateColumns = `SELECT c.public_id, c.version_id, c.artifact_id, c.public_fields, c.issued_at, c.revoked_at, c.replaced_at, c.replaced_by`
 
-const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
-	FROM certificates c
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = c.organization_id AND id = c.payload_id OFFSET 0) t ON true
+const certificateByID = certificateColumns + `, t.body, c.key_id, c.signature
+	FROM {certificates} c
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = c.organization_id AND id = c.payload_id OFFSET 0) t ON true
 	WHERE c.shard = $1 AND c.public_id = $2`
+
+var (
+	storedCertificate = cluster.SQL(certificateByID)
+	ownCertificate    = cluster.SQL(certificateByID + ` AND c.organization_id = $3`)
+)
 
 // Certificate reads a certificate of the key's organization.
 func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
 	return statement.One(ctx, s.Pool, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate],
-		storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), id, a.Organization)
+		ownCertificate, a.Organization.Shard(), id, a.Organization)
 }
 
 // AnyCertificate reads a certificate for any holder of its public id.
@@ -433,16 +442,16 @@ const uncommittedLife = time.Hour
 // AnnounceContent notes that content of a version is about to be put into the blob store, so that it is erased if its
 // registration never comes.
 func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time) error {
-	const insert = `INSERT INTO kept_contents (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`
+	insert := cluster.SQL(`INSERT INTO {kept_contents} (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`)
 	return statement.Exec(ctx, s.Pool, "announce the bytes of a version", insert, o.Shard(), v, o, a, now.Add(uncommittedLife))
 }
 
 // KeptContents counts the registered versions of a subject (an artifact, or a version of one) whose content is kept
 // beyond now.
 func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subject string, now time.Time) (versions int, err error) {
-	const query = `SELECT count(*)::int FROM artifact_versions v
-		JOIN kept_contents k ON k.shard = $1 AND k.version_id = v.version_id AND k.due_at > $4
-		WHERE v.shard = $1 AND v.organization_id = $2 AND `
+	query := cluster.SQL(`SELECT count(*)::int FROM {artifact_versions} v
+		JOIN {kept_contents} k ON k.shard = $1 AND k.version_id = v.version_id AND k.due_at > $4
+		WHERE v.shard = $1 AND v.organization_id = $2 AND `)
 	var id [16]byte
 	column := "v.artifact_id = $3"
 	if version, parsing := domain.ParseID[domain.ArtifactVersionID](subject); parsing == nil {
@@ -460,11 +469,11 @@ func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subje
 // of an artifact or a version of one, those of all events that name it, with the certificates that publish a title; of
 // an organization, also the certificates that publish its name; of a member, also the names of the passkeys.
 func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject string) ([]domain.TextID, error) {
-	const query = `SELECT type, v, data FROM events
+	query := cluster.SQL(`SELECT type, v, data FROM {events}
 		WHERE shard = $1 AND organization_id = $2 AND type = ANY($3)
 			AND (subject = $4 OR position($5::bytea IN data) > 0 OR $6 AND type = $7)
-		ORDER BY sequence`
-	const known = `SELECT id FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL ORDER BY id`
+		ORDER BY sequence`)
+	known := cluster.SQL(`SELECT id FROM {texts} WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL ORDER BY id`)
 	whole := subject == o.String()
 	member, published := "artifactId", domain.PublicTitle
 	if _, err := domain.ParseID[domain.ArtifactVersionID](subject); err == nil {

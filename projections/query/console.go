@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -84,16 +85,16 @@ func (s Sessions) of(ctx context.Context, token string) (at sessionAt, sum []byt
 
 // A session holds while its member is active and has the role that the session began with, whatever else is known of
 // it: asked of the primary, for each request.
-const findSession = `SELECT s.session_id, s.organization_id, s.member_id, s.role, s.user_agent, s.created_at, s.proved_at, s.used_at,
+var findSession = cluster.SQL(`SELECT s.session_id, s.organization_id, s.member_id, s.role, s.user_agent, s.created_at, s.proved_at, s.used_at,
 		o.plan, o.internal, o.per_minute, o.sequence, coalesce(n.body, ''), coalesce(e.body, ''), s.data
-	FROM console_sessions s
-	JOIN LATERAL (SELECT role, status, email_id FROM members
+	FROM {console_sessions} s
+	JOIN LATERAL (SELECT role, status, email_id FROM {members}
 		WHERE shard = $1 AND organization_id = s.organization_id AND member_id = s.member_id OFFSET 0) m ON m.status = 'active' AND m.role = s.role
-	JOIN LATERAL (SELECT plan, internal, per_minute, sequence, name_id FROM organization_state
+	JOIN LATERAL (SELECT plan, internal, per_minute, sequence, name_id FROM {organization_state}
 		WHERE shard = $1 AND organization_id = s.organization_id OFFSET 0) o ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = s.organization_id AND id = o.name_id OFFSET 0) n ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = s.organization_id AND id = m.email_id OFFSET 0) e ON true
-	WHERE s.shard = $1 AND s.token_sha256 = $2 AND s.expires_at > $3`
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = s.organization_id AND id = o.name_id OFFSET 0) n ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = s.organization_id AND id = m.email_id OFFSET 0) e ON true
+	WHERE s.shard = $1 AND s.token_sha256 = $2 AND s.expires_at > $3`)
 
 // FindCtx implements scs.CtxStore.
 func (s Sessions) FindCtx(ctx context.Context, token string) (data []byte, found bool, err error) {
@@ -110,15 +111,15 @@ func (s Sessions) FindCtx(ctx context.Context, token string) (data []byte, found
 	}, findSession, at.shard, sum, s.Now())
 }
 
-const (
-	insertSession = `INSERT INTO console_sessions (shard, token_sha256, session_id, organization_id, member_id, role, user_agent, data,
+var (
+	insertSession = cluster.SQL(`INSERT INTO {console_sessions} (shard, token_sha256, session_id, organization_id, member_id, role, user_agent, data,
 			created_at, proved_at, used_at, expires_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`)
 	// A session that was ended while its request was under way is not brought back.
-	touchSession = `UPDATE console_sessions SET data = $3, used_at = $4, expires_at = $5 WHERE shard = $1 AND token_sha256 = $2`
+	touchSession = cluster.SQL(`UPDATE {console_sessions} SET data = $3, used_at = $4, expires_at = $5 WHERE shard = $1 AND token_sha256 = $2`)
 	// What a new session ends, itself apart: whichever clock has dated the others, it stays.
-	endOldest = `DELETE FROM console_sessions WHERE shard = $1 AND token_sha256 = ANY(ARRAY(SELECT token_sha256 FROM console_sessions
-		WHERE shard = $1 AND member_id = $3 AND token_sha256 <> $2 ORDER BY used_at DESC, token_sha256 OFFSET $4))`
+	endOldest = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND token_sha256 = ANY(ARRAY(SELECT token_sha256 FROM {console_sessions}
+		WHERE shard = $1 AND member_id = $3 AND token_sha256 <> $2 ORDER BY used_at DESC, token_sha256 OFFSET $4))`)
 )
 
 // MaxSessions is how many sessions a member has at most: the one that was used the longest ago ends when another
@@ -147,7 +148,7 @@ func (s Sessions) CommitCtx(ctx context.Context, token string, data []byte, _ ti
 	return statement.Exec(ctx, s.Pool, "note the use of a session", touchSession, at.shard, sum, data, at.UsedAt, expires)
 }
 
-const deleteSession = `DELETE FROM console_sessions WHERE shard = $1 AND token_sha256 = $2 RETURNING true`
+var deleteSession = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND token_sha256 = $2 RETURNING true`)
 
 // DeleteCtx implements scs.CtxStore.
 func (s Sessions) DeleteCtx(ctx context.Context, token string) error {
@@ -173,8 +174,8 @@ func (s Sessions) Commit(token string, data []byte, expiry time.Time) error {
 // Delete implements scs.Store.
 func (s Sessions) Delete(token string) error { return s.DeleteCtx(context.Background(), token) }
 
-const listSessions = `SELECT session_id, organization_id, member_id, role, user_agent, created_at, proved_at, used_at
-	FROM console_sessions WHERE shard = $1 AND member_id = $2 AND expires_at > $3 ORDER BY session_id`
+var listSessions = cluster.SQL(`SELECT session_id, organization_id, member_id, role, user_agent, created_at, proved_at, used_at
+	FROM {console_sessions} WHERE shard = $1 AND member_id = $2 AND expires_at > $3 ORDER BY session_id`)
 
 // SessionsOf lists the sessions of a member, oldest first.
 func (s *Store) SessionsOf(ctx context.Context, o domain.OrganizationID, member domain.MemberID, now time.Time) ([]Session, error) {
@@ -184,7 +185,7 @@ func (s *Store) SessionsOf(ctx context.Context, o domain.OrganizationID, member 
 	}, listSessions, o.Shard(), member, now)
 }
 
-const endSession = `DELETE FROM console_sessions WHERE shard = $1 AND member_id = $2 AND session_id = $3`
+var endSession = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND member_id = $2 AND session_id = $3`)
 
 // EndSession ends a session of a member; one that is not there any more has ended.
 func (s *Store) EndSession(ctx context.Context, o domain.OrganizationID, member domain.MemberID, id domain.SessionID) error {
@@ -207,13 +208,16 @@ type Membership struct {
 
 const (
 	membershipColumns = `SELECT m.organization_id, m.member_id, m.role, coalesce(n.body, ''), coalesce(e.body, '')
-	FROM members m
-	JOIN LATERAL (SELECT name_id FROM organization_state WHERE shard = $1 AND organization_id = m.organization_id OFFSET 0) o ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = m.organization_id AND id = o.name_id OFFSET 0) n ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) e ON true
+	FROM {members} m
+	JOIN LATERAL (SELECT name_id FROM {organization_state} WHERE shard = $1 AND organization_id = m.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = m.organization_id AND id = o.name_id OFFSET 0) n ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) e ON true
 	WHERE m.shard = $1 AND m.status = 'active' AND `
-	findMemberships = membershipColumns + `m.email_sha256 = $2 ORDER BY m.organization_id`
-	findMembership  = membershipColumns + `m.organization_id = $2 AND m.member_id = $3`
+)
+
+var (
+	findMemberships = cluster.SQL(membershipColumns + `m.email_sha256 = $2 ORDER BY m.organization_id`)
+	findMembership  = cluster.SQL(membershipColumns + `m.organization_id = $2 AND m.member_id = $3`)
 )
 
 // askMemberships is how long a shard may take to tell the memberships of an address: a person waits.
@@ -274,13 +278,16 @@ type SignInLink struct {
 // An operator's link names neither address nor browser, so it counts against nobody's hour. A link with which a person
 // who has signed in proves who they are counts against that member's: nobody else uses it up by typing the address.
 const (
-	insertLink = `INSERT INTO console_links (shard, link_id, secret_sha256, email_sha256, browser_sha256, organization_id, member_id, created_at, expires_at)
-	SELECT s.shard, $2, $3, $4, $5, $6, $7, $8, $9 FROM shard_heads s WHERE s.shard = $1
-		AND (SELECT count(*) FROM console_links l WHERE l.shard = $1 AND l.created_at > $10 AND `
-	insertSignInLink = insertLink + `l.email_sha256 = $4) < $11
-	RETURNING true`
-	insertProofLink = insertLink + `l.email_sha256 IS NULL AND l.member_id = $7 AND l.browser_sha256 IS NOT NULL) < $11
-	RETURNING true`
+	insertLink = `INSERT INTO {console_links} (shard, link_id, secret_sha256, email_sha256, browser_sha256, organization_id, member_id, created_at, expires_at)
+	SELECT s.shard, $2, $3, $4, $5, $6, $7, $8, $9 FROM {shard_heads} s WHERE s.shard = $1
+		AND (SELECT count(*) FROM {console_links} l WHERE l.shard = $1 AND l.created_at > $10 AND `
+)
+
+var (
+	insertSignInLink = cluster.SQL(insertLink + `l.email_sha256 = $4) < $11
+	RETURNING true`)
+	insertProofLink = cluster.SQL(insertLink + `l.email_sha256 IS NULL AND l.member_id = $7 AND l.browser_sha256 IS NOT NULL) < $11
+	RETURNING true`)
 )
 
 // AddSignInLink stores a link from now on; added is false for an address, or a member who proves who they are, that has
@@ -318,8 +325,8 @@ func bytesOrNull(sum *[32]byte) []byte {
 	return sum[:]
 }
 
-const findSignInLink = `SELECT link_id, secret_sha256, email_sha256, browser_sha256, organization_id, member_id, expires_at, used_at
-	FROM console_links WHERE shard = $1 AND link_id = $2 AND secret_sha256 = $3`
+var findSignInLink = cluster.SQL(`SELECT link_id, secret_sha256, email_sha256, browser_sha256, organization_id, member_id, expires_at, used_at
+	FROM {console_links} WHERE shard = $1 AND link_id = $2 AND secret_sha256 = $3`)
 
 // SignInLink finds a link by its id and secret, used and expired ones included; found is false for any other.
 func (s *Store) SignInLink(ctx context.Context, id domain.SignInID, secretSHA256 [32]byte) (l SignInLink, found bool, err error) {
@@ -336,8 +343,8 @@ func (s *Store) SignInLink(ctx context.Context, id domain.SignInID, secretSHA256
 	}, findSignInLink, id.Shard(), id, secretSHA256[:])
 }
 
-const useSignInLink = `UPDATE console_links SET used_at = $4
-	WHERE shard = $1 AND link_id = $2 AND secret_sha256 = $3 AND used_at IS NULL AND expires_at > $4 RETURNING true`
+var useSignInLink = cluster.SQL(`UPDATE {console_links} SET used_at = $4
+	WHERE shard = $1 AND link_id = $2 AND secret_sha256 = $3 AND used_at IS NULL AND expires_at > $4 RETURNING true`)
 
 // UseSignInLink uses a link up; of any number of requests at once, one is answered with true.
 func (s *Store) UseSignInLink(ctx context.Context, l SignInLink, now time.Time) (used bool, err error) {
@@ -346,7 +353,7 @@ func (s *Store) UseSignInLink(ctx context.Context, l SignInLink, now time.Time) 
 }
 
 // Used challenges are kept until they expire, so that they cannot be replayed.
-const useChallenge = `INSERT INTO console_challenges (shard, id_sha256, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING true`
+var useChallenge = cluster.SQL(`INSERT INTO {console_challenges} (shard, id_sha256, expires_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING true`)
 
 // UseChallenge uses a challenge up; of any number of requests at once, one is answered with true. The hash tells the
 // shard.
@@ -363,11 +370,11 @@ type NamedPasskey struct {
 	LastUsedAt *time.Time
 }
 
-const findPasskeys = `SELECT ` + projections.PasskeyColumns + `, coalesce(t.body, ''), coalesce(u.sign_count, 0), u.last_used_at
-	FROM passkeys p
-	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = p.organization_id AND id = p.name_id OFFSET 0) t ON true
-	LEFT JOIN LATERAL (SELECT sign_count, last_used_at FROM passkey_uses WHERE shard = $1 AND passkey_id = p.passkey_id OFFSET 0) u ON true
-	WHERE p.shard = $1 AND p.organization_id = $2 AND p.member_id = $3 AND p.removed_at IS NULL ORDER BY p.passkey_id`
+var findPasskeys = cluster.SQL(`SELECT ` + projections.PasskeyColumns + `, coalesce(t.body, ''), coalesce(u.sign_count, 0), u.last_used_at
+	FROM {passkeys} p
+	LEFT JOIN LATERAL (SELECT body FROM {texts} WHERE shard = $1 AND organization_id = p.organization_id AND id = p.name_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT sign_count, last_used_at FROM {passkey_uses} WHERE shard = $1 AND passkey_id = p.passkey_id OFFSET 0) u ON true
+	WHERE p.shard = $1 AND p.organization_id = $2 AND p.member_id = $3 AND p.removed_at IS NULL ORDER BY p.passkey_id`)
 
 // Passkeys lists those of a member, oldest first.
 func (s *Store) Passkeys(ctx context.Context, o domain.OrganizationID, member domain.MemberID) ([]NamedPasskey, error) {
@@ -379,10 +386,10 @@ func (s *Store) Passkeys(ctx context.Context, o domain.OrganizationID, member do
 
 // The counter of an authenticator that counts only grows: an answer that does not raise it comes from a copy, or is an
 // old one. Authenticators that do not count say 0 each time.
-const usePasskey = `INSERT INTO passkey_uses AS u (shard, passkey_id, sign_count, last_used_at) VALUES ($1, $2, $3, $4)
+var usePasskey = cluster.SQL(`INSERT INTO {passkey_uses} AS u (shard, passkey_id, sign_count, last_used_at) VALUES ($1, $2, $3, $4)
 	ON CONFLICT (shard, passkey_id) DO UPDATE SET sign_count = excluded.sign_count, last_used_at = excluded.last_used_at
 		WHERE excluded.sign_count > u.sign_count OR excluded.sign_count = 0 AND u.sign_count = 0
-	RETURNING true`
+	RETURNING true`)
 
 // UsePasskey notes a use; counted is false where the authenticator's counter has not grown.
 func (s *Store) UsePasskey(ctx context.Context, p domain.Passkey, signCount int64, now time.Time) (counted bool, err error) {
@@ -393,7 +400,7 @@ func (s *Store) UsePasskey(ctx context.Context, p domain.Passkey, signCount int6
 // EndSignIns ends all sessions, and uses up all links: for a restored database, in which those that have ended since
 // live again. What is to be restored of the ledger is not among them.
 func EndSignIns(ctx context.Context, pool *pgxpool.Pool) error {
-	for _, query := range []string{"DELETE FROM console_sessions", "DELETE FROM console_links", "DELETE FROM console_challenges"} {
+	for _, query := range []string{cluster.SQL("DELETE FROM {console_sessions}"), cluster.SQL("DELETE FROM {console_links}"), cluster.SQL("DELETE FROM {console_challenges}")} {
 		if err := statement.Exec(ctx, pool, "end all sessions", query); err != nil {
 			return err
 		}
@@ -402,10 +409,10 @@ func EndSignIns(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // Links are kept for the hour in which they count against their address.
-const (
-	forgetSessions   = `DELETE FROM console_sessions WHERE shard = $1 AND expires_at <= $2`
-	forgetLinks      = `DELETE FROM console_links WHERE shard = $1 AND expires_at <= $2::timestamptz - interval '1 hour'`
-	forgetChallenges = `DELETE FROM console_challenges WHERE shard = $1 AND expires_at <= $2`
+var (
+	forgetSessions   = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND expires_at <= $2`)
+	forgetLinks      = cluster.SQL(`DELETE FROM {console_links} WHERE shard = $1 AND expires_at <= $2::timestamptz - interval '1 hour'`)
+	forgetChallenges = cluster.SQL(`DELETE FROM {console_challenges} WHERE shard = $1 AND expires_at <= $2`)
 )
 
 // ForgetSessions deletes sessions, links and challenges whose time is over.

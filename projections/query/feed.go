@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -47,11 +48,11 @@ func (s *Store) FeedCompany(ctx context.Context, a domain.Access, reference stri
 }
 
 // ChangesQuery is the statement behind Changes; its arguments are shard, company, cursor and the most rows.
-const ChangesQuery = `SELECT ` + feedColumns + `, ''
-	FROM feed f
-	JOIN documents d ON d.shard = $1 AND d.document_id = f.document_id
+var ChangesQuery = cluster.SQL(`SELECT ` + feedColumns + `, ''
+	FROM {feed} f
+	JOIN {documents} d ON d.shard = $1 AND d.document_id = f.document_id
 	WHERE f.shard = $1 AND f.company_id = $2 AND f.sequence > $3
-	ORDER BY f.sequence LIMIT $4`
+	ORDER BY f.sequence LIMIT $4`)
 
 // FeedPage is a part of a company's feed.
 type FeedPage struct {
@@ -118,13 +119,13 @@ type StreamEvent struct {
 	Organization domain.OrganizationID
 }
 
-const streamEvents = `SELECT ` + feedColumns + `, c.reference
+var streamEvents = cluster.SQL(`SELECT ` + feedColumns + `, c.reference
 	FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS n(company_id, sequence, place)
-	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM feed
+	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed}
 		WHERE shard = $1 AND company_id = n.company_id AND sequence = n.sequence OFFSET 0) f ON true
-	JOIN LATERAL (SELECT source, reference FROM documents WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
-	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = n.company_id OFFSET 0) c ON true
-	ORDER BY n.place`
+	JOIN LATERAL (SELECT source, reference FROM {documents} WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = n.company_id OFFSET 0) c ON true
+	ORDER BY n.place`)
 
 // StreamEvents finds events of a shard's log in the feeds of their companies, in the same order; events that no feed
 // shows are left out. One that is missing in the projections is an error, and never skipped.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -32,16 +33,16 @@ type keyUse struct {
 	Answer      []byte
 }
 
-const claimKey = `INSERT INTO idempotency_keys AS k (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
+var claimKey = cluster.SQL(`INSERT INTO {idempotency_keys} AS k (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 	ON CONFLICT (shard, organization_id, route, key) DO UPDATE SET token = excluded.token, fingerprint = excluded.fingerprint,
 		created_at = excluded.created_at, lease_until = excluded.lease_until, status = NULL, answer = NULL
 	WHERE k.created_at <= $9 AND k.lease_until <= $7
 		OR k.status IS NULL AND k.lease_until <= $7 AND k.fingerprint = excluded.fingerprint
-	RETURNING true`
+	RETURNING true`)
 
-const findAnswer = `SELECT fingerprint, status, answer FROM idempotency_keys
-	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
+var findAnswer = cluster.SQL(`SELECT fingerprint, status, answer FROM {idempotency_keys}
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`)
 
 // Claim takes an Idempotency-Key for a request, or returns the answer of the finished request that used it. A request
 // with other content is refused with IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
@@ -82,8 +83,8 @@ func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
 		a.Organization, a.Scope(), a.Key, a.Token, a.Status, a.Body)
 }
 
-const releaseKey = `DELETE FROM idempotency_keys
-	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`
+var releaseKey = cluster.SQL(`DELETE FROM {idempotency_keys}
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`)
 
 // Release ends a claim, so that the same request may be sent again at once.
 func (s *Store) Release(ctx context.Context, c domain.Claim) error {
@@ -94,10 +95,10 @@ func (s *Store) Release(ctx context.Context, c domain.Claim) error {
 const finishKey = "finish an idempotency key"
 
 // forgetAnswers finds the oldest by their index, and deletes each by its place.
-const forgetAnswers = `DELETE FROM idempotency_keys k
-	USING (SELECT ctid AS place FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3
+var forgetAnswers = cluster.SQL(`DELETE FROM {idempotency_keys} k
+	USING (SELECT ctid AS place FROM {idempotency_keys} WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3
 		ORDER BY created_at LIMIT $4 FOR UPDATE SKIP LOCKED) d
-	WHERE k.shard = $1 AND k.ctid = d.place`
+	WHERE k.shard = $1 AND k.ctid = d.place`)
 
 // ForgetAnswers deletes expired answers, in steps that hold up no request.
 func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -69,26 +70,26 @@ type RecordQuestion struct {
 // Where records are searched for, newest first: in a company's feed, whose places are sequences, or in a document,
 // whose places are versions. $3 and $4 bound the place, both exclusive.
 const (
-	feedBackwards = `SELECT sequence AS place, type, document_id, version FROM feed
+	feedBackwards = `SELECT sequence AS place, type, document_id, version FROM {feed}
 		WHERE shard = $1 AND company_id = $2 AND sequence > $3 AND sequence < $4 ORDER BY sequence DESC`
-	documentBackwards = `SELECT version AS place, NULL::smallint AS type, document_id, version FROM versions
+	documentBackwards = `SELECT version AS place, NULL::smallint AS type, document_id, version FROM {versions}
 		WHERE shard = $1 AND document_id = $2 AND version > $3::bigint AND version < $4::bigint ORDER BY version DESC`
-
-	findDocument = `SELECT document_id FROM documents WHERE shard = $1 AND company_id = $2 AND source = $3 AND reference = $4`
 )
+
+var findDocument = cluster.SQL(`SELECT document_id FROM {documents} WHERE shard = $1 AND company_id = $2 AND source = $3 AND reference = $4`)
 
 // listRecords reads no more rows than the entries that are asked for need.
 func listRecords(rows string) string {
-	return recordColumns + `, w.place::bigint
+	return cluster.SQL(recordColumns + `, w.place::bigint
 	FROM (` + rows + firstRows + `) w
 	CROSS JOIN (SELECT $6::text AS reference) c
-	JOIN LATERAL (SELECT source, reference, highest_version FROM documents WHERE shard = $1 AND document_id = w.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT source, reference, highest_version FROM {documents} WHERE shard = $1 AND document_id = w.document_id OFFSET 0) d ON true
 	JOIN LATERAL (SELECT version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at, received_at, revoked_at
-		FROM versions WHERE shard = $1 AND document_id = w.document_id AND version = w.version OFFSET 0) i ON true
+		FROM {versions} WHERE shard = $1 AND document_id = w.document_id AND version = w.version OFFSET 0) i ON true
 	WHERE coalesce(w.type = $7, true) AND i.record_id IS NOT NULL AND ($8 = '' OR d.source = $8)
 		AND ($9 = '' OR $9 = CASE WHEN i.revoked_at IS NOT NULL THEN 'revoked' WHEN i.version = d.highest_version THEN 'current' ELSE 'superseded' END)
 		AND i.received_at >= coalesce($10::timestamptz, '-infinity') AND i.received_at < coalesce($11::timestamptz, 'infinity')
-	ORDER BY w.place DESC LIMIT $12`
+	ORDER BY w.place DESC LIMIT $12`)
 }
 
 // SearchedSources is the most sources, of all companies, in which a reference is searched for.
@@ -96,26 +97,26 @@ const SearchedSources = 1000
 
 // A reference names a document of one source of one company, and stands in no other index. So the sources of each
 // company are found first, each by one step along the index, then the reference in each.
-const (
-	sourcesOf = `WITH RECURSIVE c AS MATERIALIZED (
-		SELECT company_id, reference FROM companies WHERE shard = $1 AND organization_id = $2 ORDER BY reference LIMIT $3
+var (
+	sourcesOf = cluster.SQL(`WITH RECURSIVE c AS MATERIALIZED (
+		SELECT company_id, reference FROM {companies} WHERE shard = $1 AND organization_id = $2 ORDER BY reference LIMIT $3
 	), sources(company_id, reference, source) AS (
 		SELECT c.company_id, c.reference, d.source FROM c
-		LEFT JOIN LATERAL (SELECT source FROM documents WHERE shard = $1 AND company_id = c.company_id ORDER BY source LIMIT 1) d ON true
+		LEFT JOIN LATERAL (SELECT source FROM {documents} WHERE shard = $1 AND company_id = c.company_id ORDER BY source LIMIT 1) d ON true
 		UNION ALL
 		SELECT s.company_id, s.reference, d.source FROM sources s
-		JOIN LATERAL (SELECT source FROM documents WHERE shard = $1 AND company_id = s.company_id AND source > s.source ORDER BY source LIMIT 1) d ON true
+		JOIN LATERAL (SELECT source FROM {documents} WHERE shard = $1 AND company_id = s.company_id AND source > s.source ORDER BY source LIMIT 1) d ON true
 	)
-	SELECT company_id, reference, source FROM sources LIMIT $3`
+	SELECT company_id, reference, source FROM sources LIMIT $3`)
 
-	referenced = recordColumns + `
+	referenced = cluster.SQL(recordColumns + `
 	FROM unnest($2::uuid[], $3::text[], $4::text[]) AS c(company_id, reference, source)
-	JOIN LATERAL (SELECT document_id, source, reference, highest_version FROM documents
+	JOIN LATERAL (SELECT document_id, source, reference, highest_version FROM {documents}
 		WHERE shard = $1 AND company_id = c.company_id AND source = c.source AND reference = $5 OFFSET 0) d ON true
 	JOIN LATERAL (SELECT record_id, public_id, sha256, version, previous_version, size_bytes, mime_type, generated_at, received_at, revoked_at
-		FROM versions WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version AND record_id IS NOT NULL OFFSET 0) i ON true
+		FROM {versions} WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version AND record_id IS NOT NULL OFFSET 0) i ON true
 	WHERE i.record_id < $6
-	ORDER BY i.record_id DESC LIMIT $7`
+	ORDER BY i.record_id DESC LIMIT $7`)
 )
 
 // Referenced finds, for a member who has signed in, the documents that have a reference, whatever their company and
@@ -180,7 +181,7 @@ func (s *Store) Records(ctx context.Context, a domain.Access, q RecordQuestion) 
 		return searched(found, q.Limit, func(a, b int64) bool { return a < b }, func() (int64, bool, error) {
 			return statement.First(ctx, from, "look how far records were searched", func(row pgx.CollectableRow) (place int64, err error) {
 				return place, row.Scan(&place, nil, nil, nil)
-			}, rows+lastRow, shard, of, low, high, ListDepth)
+			}, cluster.SQL(rows+lastRow), shard, of, low, high, ListDepth)
 		})
 	})
 }
@@ -219,23 +220,23 @@ func (p ReservationPlace) compare(other ReservationPlace) int {
 	return cmp.Or(p.ExpiresAt.Compare(other.ExpiresAt), bytes.Compare(p.PublicID[:], other.PublicID[:]))
 }
 
-const reservationsFrom = ` FROM versions WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at >= $3`
+const reservationsFrom = ` FROM {versions} WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at >= $3`
 
 // lastReservation is the place of the last of the first $4 rows from a time on, if there are so many, with those that
 // expire at the same moment: fewer than a group has commands.
-const lastReservation = `SELECT expires_at, public_id
+var lastReservation = cluster.SQL(`SELECT expires_at, public_id
 	FROM (SELECT expires_at, public_id, count(*) OVER () AS rows
 		FROM (SELECT expires_at, public_id` + reservationsFrom + ` ORDER BY expires_at FETCH FIRST ($4) ROWS WITH TIES) w) w
-	WHERE rows >= $4 ORDER BY expires_at DESC, public_id DESC LIMIT 1`
+	WHERE rows >= $4 ORDER BY expires_at DESC, public_id DESC LIMIT 1`)
 
 // listReservations reads those behind the place $3, $4 and up to the place $5, $10.
-const listReservations = `SELECT w.expires_at, w.public_id, w.version, d.source, d.reference, coalesce(w.released_at = w.expires_at, false)
+var listReservations = cluster.SQL(`SELECT w.expires_at, w.public_id, w.version, d.source, d.reference, coalesce(w.released_at = w.expires_at, false)
 	FROM (SELECT expires_at, public_id, document_id, version, released_at` + reservationsFrom + `
 		AND expires_at <= $5 AND (expires_at, public_id) > ($3, $4::uuid) AND (expires_at, public_id) <= ($5, $10::uuid) OFFSET 0) w
-	JOIN LATERAL (SELECT company_id, source, reference FROM documents WHERE shard = $1 AND document_id = w.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT company_id, source, reference FROM {documents} WHERE shard = $1 AND document_id = w.document_id OFFSET 0) d ON true
 	WHERE d.company_id = $6
 		AND ($7 = '' OR $7 = CASE WHEN w.released_at = w.expires_at THEN 'released' WHEN w.expires_at > $8 THEN 'pending' ELSE 'expired' END)
-	ORDER BY w.expires_at, w.public_id LIMIT $9`
+	ORDER BY w.expires_at, w.public_id LIMIT $9`)
 
 // Reservations lists them in the order of their expiry, the earliest first. One that is renewed between two pages comes
 // again. They have an index, in which no registered version stands. How far a page searches is asked first: what leaves

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
 	"integrityledger/projections"
 )
@@ -11,16 +12,16 @@ import (
 // See the test of the same name in projections.
 func TestStatementsAreAimed(t *testing.T) {
 	clustertest.Aimed(t, map[string]string{
-		"history": auditRange + auditOrder, "registrations": auditOfRegistrations + auditOrder, "action": auditOfAction + auditOrderForward,
+		"history": cluster.SQL(auditRange + auditOrder), "registrations": cluster.SQL(auditOfRegistrations + auditOrder), "action": cluster.SQL(auditOfAction + auditOrderForward),
 		"target": auditAbout(auditOrder, "DESC"), "sequence_at": sequenceAt, "all_before": allBefore, "as_of": loadAsOf,
-		"records": listRecords(feedBackwards), "records_end": feedBackwards + lastRow, "document": findDocument,
-		"document_versions": listRecords(documentBackwards), "versions_end": documentBackwards + lastRow, "reserved": listReservations, "reserved_end": lastReservation,
+		"records": listRecords(feedBackwards), "records_end": cluster.SQL(feedBackwards + lastRow), "document": findDocument,
+		"document_versions": listRecords(documentBackwards), "versions_end": cluster.SQL(documentBackwards + lastRow), "reserved": listReservations, "reserved_end": lastReservation,
 		"month": loadMonth(domain.Access{}), "contributors": loadContributors(domain.Access{}), "entries": loadUsageEntries,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamEvents,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
 		"certificates": findCertificates, "reviews_of_one": findReviewsOfVersion, "approval_of_one": findApprovalOfVersion, "certificate_of_one": findCertificateOfVersion, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "release": releaseKey, "forget": forgetAnswers,
-		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed, "webhooks": findWebhooks, "authorized_companies": findAuthorized, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
+		"sources": sourcesOf, "referenced": referenced, "records_named": recordsNamed, "webhooks": findWebhooks, "authorized_companies": findAuthorized, "deliveries": findDeliveries, "missing": cluster.SQL(missed), "authorized": findAuthorization,
 		"access": authenticateKeys, "linked": authenticateLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,
 		"api_key_uses": writeKeyUses, "traffic": writeTraffic, "forget_traffic": forgetTraffic, "read_traffic": readTraffic, "acts": listOperatorActs, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,

@@ -43,7 +43,7 @@ func TestWebhookReadsLookUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "authorized": findAuthorization, "companies": findAuthorized,
+		"webhooks": findWebhooks, "missing": cluster.SQL(missed), "queue_missing": queueMissing, "authorized": findAuthorization, "companies": findAuthorized,
 		"deliveries": findDeliveries, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded, "hurry": hurryDelivery,
 		"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
 	} {
@@ -129,11 +129,11 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, c := range map[string]struct{ query, index string }{
-		"range":          {auditRange + auditOrder, "events_shard_organization_id_sequence_key"},
-		"range_forward":  {auditRange + auditOrderForward, "events_shard_organization_id_sequence_key"},
-		"registrations":  {auditOfRegistrations + auditOrder, "events_shard_organization_id_sequence_key"},
-		"action":         {auditOfAction + auditOrder, "events_action"},
-		"action_forward": {auditOfAction + auditOrderForward, "events_action"},
+		"range":          {cluster.SQL(auditRange + auditOrder), "events_shard_organization_id_sequence_key"},
+		"range_forward":  {cluster.SQL(auditRange + auditOrderForward), "events_shard_organization_id_sequence_key"},
+		"registrations":  {cluster.SQL(auditOfRegistrations + auditOrder), "events_shard_organization_id_sequence_key"},
+		"action":         {cluster.SQL(auditOfAction + auditOrder), "events_action"},
+		"action_forward": {cluster.SQL(auditOfAction + auditOrderForward), "events_action"},
 		"target":         {auditAbout(auditOrder, "DESC"), "events_target"},
 		"target_forward": {auditAbout(auditOrderForward, "ASC"), "events_target"},
 		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
@@ -145,13 +145,13 @@ func TestHistoryLooksUpKeys(t *testing.T) {
 		"all_companies":  {loadContributors(domain.Access{Console: true}), "usage_pkey"},
 		"entries":        {loadUsageEntries, "feed_pkey"},
 		"records":        {listRecords(feedBackwards), "feed_pkey"},
-		"records_end":    {feedBackwards + lastRow, "feed_pkey"},
+		"records_end":    {cluster.SQL(feedBackwards + lastRow), "feed_pkey"},
 		"document":       {findDocument, "documents_shard_company_id_source_reference_key"},
 		"versions":       {listRecords(documentBackwards), "versions_pkey"},
-		"versions_end":   {documentBackwards + lastRow, "versions_pkey"},
+		"versions_end":   {cluster.SQL(documentBackwards + lastRow), "versions_pkey"},
 		"reserved":       {listReservations, "versions_pending"},
 		"reserved_end":   {lastReservation, "versions_pending"},
-		"never":          {auditRange + " AND request_id = $8" + auditOrder, "events_target"},
+		"never":          {cluster.SQL(auditRange + " AND request_id = $8" + auditOrder), "events_target"},
 	} {
 		plan := pgtest.Explain(t, pool, name, c.query)
 		good := pgtest.LooksUpKeys(t, pool, plan) && strings.Contains(plan, " "+c.index+" ")

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/projections/statement"
 )
@@ -23,15 +24,15 @@ func granted(a domain.Access) string {
 	if a.Console {
 		return ` CROSS JOIN (SELECT $3::uuid) g`
 	}
-	return ` JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = c.company_id AND g.enabled`
+	return ` JOIN {grants} g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = c.company_id AND g.enabled`
 }
 
 func findRecord(a domain.Access) string {
-	return recordColumns + `
-		FROM versions i
-		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
-		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id` + granted(a) + `
-		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
+	return cluster.SQL(recordColumns + `
+		FROM {versions} i
+		JOIN {documents} d ON d.shard = $1 AND d.document_id = i.document_id
+		JOIN {companies} c ON c.shard = $1 AND c.company_id = d.company_id` + granted(a) + `
+		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`)
 }
 
 // Record finds a record by public id. A record that the key may not see, and a reserved version, are answered as
@@ -49,11 +50,11 @@ func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID)
 
 // Lookup finds a record by the reference of its origin. The company is checked first.
 func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
-	const query = recordColumns + `
-		FROM companies c
-		JOIN documents d ON d.shard = $1 AND d.company_id = c.company_id AND d.source = $3 AND d.reference = $4
-		JOIN versions i ON i.shard = $1 AND i.document_id = d.document_id AND i.version = $5 AND i.record_id IS NOT NULL
-		WHERE c.shard = $1 AND c.company_id = $2`
+	query := cluster.SQL(recordColumns + `
+		FROM {companies} c
+		JOIN {documents} d ON d.shard = $1 AND d.company_id = c.company_id AND d.source = $3 AND d.reference = $4
+		JOIN {versions} i ON i.shard = $1 AND i.document_id = d.document_id AND i.version = $5 AND i.record_id IS NOT NULL
+		WHERE c.shard = $1 AND c.company_id = $2`)
 	company, err := s.grantedCompany(ctx, a, v.CompanyReference)
 	if err != nil {
 		return domain.Record{}, err
@@ -77,13 +78,13 @@ func scanRecordAnd(row pgx.CollectableRow, more ...any) (domain.Record, error) {
 }
 
 // recordsNamed reads an organization's records by their public ids, in that order.
-const recordsNamed = recordColumns + `
+var recordsNamed = cluster.SQL(recordColumns + `
 	FROM unnest($3::uuid[]) WITH ORDINALITY AS n(id, place)
 	JOIN LATERAL (SELECT record_id, public_id, sha256, document_id, version, previous_version, size_bytes, mime_type, generated_at, received_at, revoked_at
-		FROM versions WHERE shard = $1 AND public_id = n.id AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i ON true
-	JOIN LATERAL (SELECT company_id, source, reference, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
-	ORDER BY n.place`
+		FROM {versions} WHERE shard = $1 AND public_id = n.id AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i ON true
+	JOIN LATERAL (SELECT company_id, source, reference, highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
+	ORDER BY n.place`)
 
 // RecordsNamed reads, for a member who has signed in, the records that ids name, in that order, whatever their company.
 // An id of no record of the organization is left out.
@@ -94,13 +95,13 @@ func (s *Store) RecordsNamed(ctx context.Context, a domain.Access, ids []domain.
 }
 
 func searchRecords(a domain.Access) string {
-	return recordColumns + `
-		FROM versions i
-		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
-		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id` + granted(a) + `
+	return cluster.SQL(recordColumns + `
+		FROM {versions} i
+		JOIN {documents} d ON d.shard = $1 AND d.document_id = i.document_id
+		JOIN {companies} c ON c.shard = $1 AND c.company_id = d.company_id` + granted(a) + `
 		WHERE i.shard = $1 AND i.organization_id = $2 AND substring(i.sha256 from 1 for 6) = substring($4::bytea from 1 for 6)
 			AND i.sha256 = $4 AND i.record_id IS NOT NULL AND i.record_id < $5
-		ORDER BY i.record_id DESC LIMIT $6`
+		ORDER BY i.record_id DESC LIMIT $6`)
 }
 
 // Search lists up to limit records of a hash, newest first, and whether more follow: those of companies granted to the
@@ -143,7 +144,7 @@ func (e *Evidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
 
 // eventAtPosition looks an event up by its key. Two indexes begin with the shard, and for an equality they cost the
 // same while statistics say that the table is nearly empty; the order makes the planner use this one.
-const eventAtPosition = `FROM events WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1`
+const eventAtPosition = `FROM {events} WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1`
 
 // evidenceQuestion is one record that a key asks for, with its answer.
 type evidenceQuestion struct {
@@ -155,24 +156,24 @@ type evidenceQuestion struct {
 }
 
 // The signed bytes come from the event, never from columns.
-const loadEvidence = `SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, false, i.received_at, o.sequence,
+var loadEvidence = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, false, i.received_at, o.sequence,
 		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor, e.request_id, e.nonce
 	FROM unnest($2::uuid[], $3::uuid[], $4::uuid[]) WITH ORDINALITY AS n(id, key_id, organization_id, place)
-	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM versions
+	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM {versions}
 		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
-	JOIN LATERAL (SELECT company_id, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	LEFT JOIN LATERAL (SELECT true AS granted FROM grants WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
-	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
+	JOIN LATERAL (SELECT company_id, highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	LEFT JOIN LATERAL (SELECT true AS granted FROM {grants} WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
+	JOIN LATERAL (SELECT sequence FROM {organization_state} WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
 	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
 		` + eventAtPosition + `) e ON true
-	WHERE n.key_id IS NULL OR g.granted`
+	WHERE n.key_id IS NULL OR g.granted`)
 
-const loadComparisons = `SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL
+var loadComparisons = cluster.SQL(`SELECT n.place, e.data, i.version, i.revoked_at, d.highest_version, i.record_id IS NULL
 	FROM unnest($2::uuid[]) WITH ORDINALITY AS n(id, place)
-	JOIN LATERAL (SELECT document_id, version, revoked_at, record_id, position FROM versions
+	JOIN LATERAL (SELECT document_id, version, revoked_at, record_id, position FROM {versions}
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
-	JOIN LATERAL (SELECT highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`
+	JOIN LATERAL (SELECT highest_version FROM {documents} WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`)
 
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
 func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (*Evidence, error) {
@@ -276,17 +277,17 @@ var (
 // counts as of its date, or as of the earliest reset of the clock after it where that is dated earlier: such times
 // never decrease along a history, so it is found by halving: event low is no later than the time, and each event after
 // high is later.
-const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
-		SELECT sequence, occurred_at FROM events` + clockResets + `
-	), ` + halving + `occurred_at <= $4 OR EXISTS (SELECT FROM resets r WHERE r.sequence > m.middle AND r.occurred_at <= $4)` + halved
+var sequenceAt = cluster.SQL(`WITH RECURSIVE resets AS MATERIALIZED (
+		SELECT sequence, occurred_at FROM {events}` + clockResets + `
+	), ` + halving + `occurred_at <= $4 OR EXISTS (SELECT FROM resets r WHERE r.sequence > m.middle AND r.occurred_at <= $4)` + halved)
 
 // allBefore is the last event that is dated, as all before it are, at or before the time $4, among the events up to $3;
 // 0 for none. The latest date up to an event is its own, or that of the event before a reset.
-const allBefore = `WITH RECURSIVE resets AS MATERIALIZED (
-		SELECT z.sequence, b.occurred_at FROM (SELECT sequence FROM events` + clockResets + ` OFFSET 0) z
-		JOIN LATERAL (SELECT occurred_at FROM events
+var allBefore = cluster.SQL(`WITH RECURSIVE resets AS MATERIALIZED (
+		SELECT z.sequence, b.occurred_at FROM (SELECT sequence FROM {events}` + clockResets + ` OFFSET 0) z
+		JOIN LATERAL (SELECT occurred_at FROM {events}
 			WHERE shard = $1 AND organization_id = $2 AND sequence >= z.sequence - 1 AND sequence <= z.sequence - 1 ORDER BY sequence LIMIT 1) b ON true
-	), ` + halving + `occurred_at <= $4 AND NOT EXISTS (SELECT FROM resets r WHERE r.sequence <= m.middle AND r.occurred_at > $4)` + halved
+	), ` + halving + `occurred_at <= $4 AND NOT EXISTS (SELECT FROM resets r WHERE r.sequence <= m.middle AND r.occurred_at > $4)` + halved)
 
 const clockResets = `
 		WHERE shard = $1 AND organization_id = $2 AND subject = $5 AND type <> 'integrity.registered' AND type = 'clock.reset' AND sequence <= $3`
@@ -300,7 +301,7 @@ const (
 		FROM search s
 		CROSS JOIN LATERAL (SELECT (s.low + s.high + 1) / 2 AS middle OFFSET 0) m
 		JOIN LATERAL (SELECT `
-	halved = ` AS no_later FROM events
+	halved = ` AS no_later FROM {events}
 			WHERE shard = $1 AND organization_id = $2 AND sequence >= m.middle AND sequence <= m.middle ORDER BY sequence LIMIT 1) e ON true
 		WHERE s.low < s.high)
 	SELECT low FROM search WHERE low = high`
@@ -314,17 +315,17 @@ func findSequence(ctx context.Context, from history.Querier, sql string, o domai
 
 // loadAsOf reads, of a registered version: its own sequence, the time as of which the event $4 counts, whether a higher
 // version of its document had been registered by then, and whether it had been revoked.
-const loadAsOf = `SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred_at) FROM events z
+var loadAsOf = cluster.SQL(`SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred_at) FROM {events} z
 			WHERE z.shard = $1 AND z.organization_id = $2 AND z.subject = $6 AND z.type <> 'integrity.registered' AND z.type = 'clock.reset' AND z.sequence > $4)),
-		EXISTS (SELECT FROM versions h WHERE h.shard = $1 AND h.document_id = i.document_id AND h.version > i.version AND h.position <= t.position),
-		EXISTS (SELECT FROM events e WHERE e.shard = $1 AND e.organization_id = $2 AND e.subject = $5
+		EXISTS (SELECT FROM {versions} h WHERE h.shard = $1 AND h.document_id = i.document_id AND h.version > i.version AND h.position <= t.position),
+		EXISTS (SELECT FROM {events} e WHERE e.shard = $1 AND e.organization_id = $2 AND e.subject = $5
 			AND e.type <> 'integrity.registered' AND e.type = 'integrity.revoked' AND e.sequence <= $4)
-	FROM (SELECT document_id, version, position FROM versions
+	FROM (SELECT document_id, version, position FROM {versions}
 		WHERE shard = $1 AND public_id = $3 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
-	JOIN LATERAL (SELECT sequence FROM events
+	JOIN LATERAL (SELECT sequence FROM {events}
 		WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) r ON true
-	JOIN LATERAL (SELECT position, occurred_at FROM events
-		WHERE shard = $1 AND organization_id = $2 AND sequence >= $4 AND sequence <= $4 ORDER BY sequence LIMIT 1) t ON true`
+	JOIN LATERAL (SELECT position, occurred_at FROM {events}
+		WHERE shard = $1 AND organization_id = $2 AND sequence >= $4 AND sequence <= $4 ORDER BY sequence LIMIT 1) t ON true`)
 
 // EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to
 // then, which never change, so the answer never changes. The caller must refuse a time that is not past: events at it

@@ -19,6 +19,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/projections/statement"
 )
@@ -54,7 +55,7 @@ func (s *Store) eachShard(ctx context.Context, do func(context.Context, domain.S
 	for i := range shards {
 		shards[i] = domain.Shard(i)
 	}
-	return statement.EachShard(ctx, s.Pool, shards, do)
+	return eventstore.EachShard(ctx, s.Pool, shards, do)
 }
 
 // allShards runs a query whose first argument is the shard on one shard after the other. What some of them cannot tell
@@ -196,11 +197,11 @@ func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, 
 	if from.sequence >= a.Sequence || len(references) == 0 || a.Console {
 		return nil
 	}
-	const query = `SELECT NOT EXISTS (
+	query := cluster.SQL(`SELECT NOT EXISTS (
 		SELECT FROM unnest($4::text[]) AS n(reference)
-		WHERE NOT EXISTS (SELECT FROM companies c
-			JOIN grants g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
-			WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = n.reference))`
+		WHERE NOT EXISTS (SELECT FROM {companies} c
+			JOIN {grants} g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
+			WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = n.reference))`)
 	all, _, err := statement.First(ctx, s.Pool, "look at the grants of an answer", pgx.RowTo[bool], query,
 		a.Organization.Shard(), a.Key, a.Organization, references)
 	if err != nil || !all {
@@ -259,7 +260,7 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	b.Queue("SELECT greatest(epoch, feed_epoch) FROM ledger WHERE id = 1").
 		QueryRow(func(row pgx.Row) error { return row.Scan(&epoch) })
-	b.Queue("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2", a.Organization.Shard(), a.Organization).
+	b.Queue(cluster.SQL("SELECT sequence FROM {organization_state} WHERE shard = $1 AND organization_id = $2"), a.Organization.Shard(), a.Organization).
 		QueryRow(func(row pgx.Row) error {
 			if err := row.Scan(&sequence); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return err

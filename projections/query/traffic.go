@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/statement"
 )
 
@@ -52,23 +53,23 @@ func (t *Traffic) Note(organization domain.OrganizationID, at time.Time, l Load)
 const TrafficKept = time.Hour
 
 // Rows are written in the order of their keys, so that two processes cannot deadlock.
-const (
-	writeTraffic = `INSERT INTO traffic AS t (shard, minute, organization_id, requests, registrations, refusals, received_bytes, sent_bytes)
-	SELECT s.shard, n.* FROM shard_heads s, unnest($2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+var (
+	writeTraffic = cluster.SQL(`INSERT INTO {traffic} AS t (shard, minute, organization_id, requests, registrations, refusals, received_bytes, sent_bytes)
+	SELECT s.shard, n.* FROM {shard_heads} s, unnest($2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
 		AS n(minute, organization_id, requests, registrations, refusals, received_bytes, sent_bytes) WHERE s.shard = $1
 	ORDER BY n.minute, n.organization_id
 	ON CONFLICT (shard, minute, organization_id) DO UPDATE SET requests = t.requests + excluded.requests,
 		registrations = t.registrations + excluded.registrations, refusals = t.refusals + excluded.refusals,
-		received_bytes = t.received_bytes + excluded.received_bytes, sent_bytes = t.sent_bytes + excluded.sent_bytes`
+		received_bytes = t.received_bytes + excluded.received_bytes, sent_bytes = t.sent_bytes + excluded.sent_bytes`)
 
-	forgetTraffic = `DELETE FROM traffic WHERE shard = $1 AND minute < $2`
+	forgetTraffic = cluster.SQL(`DELETE FROM {traffic} WHERE shard = $1 AND minute < $2`)
 
-	readTraffic = `SELECT t.organization_id, coalesce(o.plan, ''), coalesce(n.body, ''), t.requests, t.registrations, t.refusals, t.received, t.sent
+	readTraffic = cluster.SQL(`SELECT t.organization_id, coalesce(o.plan, ''), coalesce(n.body, ''), t.requests, t.registrations, t.refusals, t.received, t.sent
 	FROM (SELECT organization_id, sum(requests)::bigint AS requests, sum(registrations)::bigint AS registrations,
 			sum(refusals)::bigint AS refusals, sum(received_bytes)::bigint AS received, sum(sent_bytes)::bigint AS sent
-		FROM traffic WHERE shard = $1 AND minute > $2 GROUP BY organization_id) t
-	LEFT JOIN organization_state o ON o.shard = $1 AND o.organization_id = t.organization_id
-	LEFT JOIN texts n ON n.shard = $1 AND n.organization_id = o.organization_id AND n.id = o.name_id`
+		FROM {traffic} WHERE shard = $1 AND minute > $2 GROUP BY organization_id) t
+	LEFT JOIN {organization_state} o ON o.shard = $1 AND o.organization_id = t.organization_id
+	LEFT JOIN {texts} n ON n.shard = $1 AND n.organization_id = o.organization_id AND n.id = o.name_id`)
 )
 
 // Flush writes the load noted since the last flush and forgets load older than TrafficKept, in memory too. Load that

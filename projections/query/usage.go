@@ -11,17 +11,12 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
 
-// TakeRequests takes n of the organization's requests of the UTC month of now, all or nothing. The allowance is exact:
-// its last request is given once, whatever the number of callers and processes. It refuses with REQUEST_QUOTA_EXHAUSTED
-// if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The statement also notes when a
-// part of the allowance was reached, once for each limit: queue.MeterWarner turns these notes into events, and a crash in
-// between loses nothing.
-func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
-	const take = `INSERT INTO request_usage AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
+var takeRequest = cluster.SQL(`INSERT INTO {request_usage} AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
 		VALUES ($1, $2, $3, $6::bigint, CASE WHEN 100 * $6 >= 80 * $4::bigint THEN $5::timestamptz END, CASE WHEN 100 * $6 >= 95 * $4 THEN $5 END,
 			CASE WHEN $6 >= $4 THEN $5 END, CASE WHEN 100 * $6 >= 80 * $4 THEN $4 END, CASE WHEN 100 * $6 >= 95 * $4 THEN $4 END,
 			CASE WHEN $6 >= $4 THEN $4 END)
@@ -33,7 +28,14 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 			limit_95 = CASE WHEN 100 * (r.used + $6) >= 95 * $4 THEN $4 ELSE r.limit_95 END,
 			limit_100 = CASE WHEN r.used + $6 >= $4 THEN $4 ELSE r.limit_100 END
 		WHERE $4 IS NULL OR r.used + $6 <= $4
-		RETURNING coalesce($5 IN (reached_80, reached_95, reached_100), false)`
+		RETURNING coalesce($5 IN (reached_80, reached_95, reached_100), false)`)
+
+// TakeRequests takes n of the organization's requests of the UTC month of now, all or nothing. The allowance is exact:
+// its last request is given once, whatever the number of callers and processes. It refuses with REQUEST_QUOTA_EXHAUSTED
+// if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The statement also notes when a
+// part of the allowance was reached, once for each limit: queue.MeterWarner turns these notes into events, and a crash in
+// between loses nothing.
+func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
 	limit := s.requestsPerMonth(a)
 	if limit != nil && *limit == 0 {
 		return domain.Refuse(domain.PlanRequired, "The plan %s includes no requests to this part of the service; ask the operator of the service for another plan.", a.Plan)
@@ -41,7 +43,7 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 	period := domain.PeriodOf(now)
 	reached, taken, err := false, false, error(nil)
 	if limit == nil || int64(n) <= *limit { // the statement does not compare the first row of a month with the limit
-		reached, taken, err = statement.First(ctx, s.Pool, "take requests of the month", pgx.RowTo[bool], take,
+		reached, taken, err = statement.First(ctx, s.Pool, "take requests of the month", pgx.RowTo[bool], takeRequest,
 			a.Organization.Shard(), a.Organization, int32(period), limit, now, n)
 	}
 	if reached && s.RequestsReached != nil {
@@ -61,7 +63,7 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 // ReturnRequest gives back a request that TakeRequests took at now and that plan or quota then refused. A warning that
 // it caused stays: the allowance had been reached.
 func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
-	const query = `UPDATE request_usage SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`
+	query := cluster.SQL(`UPDATE {request_usage} SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`)
 	return statement.Exec(ctx, s.Pool, "give a request of the month back", query, a.Organization.Shard(), a.Organization, int32(domain.PeriodOf(now)))
 }
 
@@ -80,7 +82,7 @@ type AccountUsage struct {
 
 // AccountUsage reads a month; it takes no request of it.
 func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain.Period) (u AccountUsage, err error) {
-	const requests = `SELECT used FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = $3`
+	requests := cluster.SQL(`SELECT used FROM {request_usage} WHERE shard = $1 AND organization_id = $2 AND period = $3`)
 	args := []any{a.Organization.Shard(), a.Organization, int32(period)}
 	u.Requests = domain.Usage{Period: period, Limit: s.requestsPerMonth(a)}
 	if u.Requests.Used, _, err = statement.First(ctx, s.Pool, "read the month's requests", pgx.RowTo[int64], requests, args...); err != nil {
@@ -104,12 +106,12 @@ type MonthlyLimits struct {
 	Versions, Requests, Registrations, WebhookAttempts domain.Usage
 }
 
-const findMonthlyUse = `SELECT m.period,
-		coalesce((SELECT used FROM usage WHERE shard = $1 AND organization_id = $2 AND period = m.period AND company_id = '00000000-0000-0000-0000-000000000000'), 0),
-		coalesce((SELECT used FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0),
-		coalesce((SELECT used FROM artifact_usage WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0),
-		coalesce((SELECT used FROM webhook_usage WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0)
-	FROM unnest($3::integer[]) WITH ORDINALITY AS m(period, place) ORDER BY m.place`
+var findMonthlyUse = cluster.SQL(`SELECT m.period,
+		coalesce((SELECT used FROM {usage} WHERE shard = $1 AND organization_id = $2 AND period = m.period AND company_id = '00000000-0000-0000-0000-000000000000'), 0),
+		coalesce((SELECT used FROM {request_usage} WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0),
+		coalesce((SELECT used FROM {artifact_usage} WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0),
+		coalesce((SELECT used FROM {webhook_usage} WHERE shard = $1 AND organization_id = $2 AND period = m.period), 0)
+	FROM unnest($3::integer[]) WITH ORDINALITY AS m(period, place) ORDER BY m.place`)
 
 // MonthlyLimits reads months; it takes no request of them.
 func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...domain.Period) ([]MonthlyLimits, error) {
@@ -130,7 +132,7 @@ func (s *Store) MonthlyLimits(ctx context.Context, a domain.Access, periods ...d
 // nil means none.
 func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time) (domain.AdministeredDay, *int64,
 	error) {
-	const query = `SELECT ` + projections.AdministeredColumns + ` FROM administrative_usage WHERE shard = $1 AND organization_id = $2`
+	query := cluster.SQL(`SELECT ` + projections.AdministeredColumns + ` FROM {administrative_usage} WHERE shard = $1 AND organization_id = $2`)
 	day, _, err := statement.First(ctx, s.Pool, "read the day's administrative events",
 		pgx.RowToStructByPos[domain.AdministeredDay], query,
 		a.Organization.Shard(), a.Organization)
@@ -140,9 +142,9 @@ func (s *Store) Administered(ctx context.Context, a domain.Access, now time.Time
 // Reserved reads how many reservations of an organization are pending at now, and how many versions it has reserved and
 // never registered, with the limit of each.
 func (s *Store) Reserved(ctx context.Context, a domain.Access, now time.Time) (pending, unfinalized domain.Usage, err error) {
-	const query = `SELECT o.unfinalized, o.unfinalized_limit, (SELECT count(*) FROM versions
+	query := cluster.SQL(`SELECT o.unfinalized, o.unfinalized_limit, (SELECT count(*) FROM {versions}
 			WHERE shard = $1 AND organization_id = $2 AND record_id IS NULL AND expires_at > $3 AND released_at IS DISTINCT FROM expires_at)
-		FROM organization_state o WHERE o.shard = $1 AND o.organization_id = $2`
+		FROM {organization_state} o WHERE o.shard = $1 AND o.organization_id = $2`)
 	pending.Period = domain.PeriodOf(now)
 	pending.Limit, unfinalized.Period = new(int64(domain.MaxPendingReservations)), pending.Period
 	o, err := statement.One(ctx, s.Pool, "count reservations", errNoOrganization, func(row pgx.CollectableRow) (o domain.Organization, err error) {
@@ -187,7 +189,7 @@ func warningsOf(w domain.Warnings, a domain.Allowance, u domain.Usage) (list []W
 
 // warnings reads the warnings of all allowances except versions.
 func (s *Store) warnings(ctx context.Context, id domain.OrganizationID) (map[domain.Allowance]domain.Warnings, error) {
-	const query = `SELECT ` + projections.WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = $2`
+	query := cluster.SQL(`SELECT ` + projections.WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = $2`)
 	known, err := statement.All(ctx, s.Pool, "read warnings", projections.ScanWarnings, query, id.Shard(), id)
 	given := map[domain.Allowance]domain.Warnings{}
 	for _, w := range known {
@@ -204,19 +206,19 @@ type CompanyUsage struct {
 
 // Usage reads the new versions of a month.
 func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period) (IntegrityUsage, error) {
-	const total = `SELECT o.plan, o.internal, coalesce(u.used, 0),
+	total := cluster.SQL(`SELECT o.plan, o.internal, coalesce(u.used, 0),
 			o.warned_period, o.warned_limit, o.warned_80, o.warned_95, o.warned_100,
 			coalesce(o.warned_used_80, 0), coalesce(o.warned_used_95, 0), coalesce(o.warned_used_100, 0), o.unfinalized_limit
-		FROM organization_state o
-		LEFT JOIN usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
+		FROM {organization_state} o
+		LEFT JOIN {usage} u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
 			AND u.company_id = '00000000-0000-0000-0000-000000000000'
-		WHERE o.shard = $1 AND o.organization_id = $2`
-	const companies = `SELECT c.reference, coalesce(u.used, 0)
-		FROM grants g
-		JOIN companies c ON c.shard = $1 AND c.company_id = g.company_id
-		LEFT JOIN usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3 AND u.company_id = g.company_id
+		WHERE o.shard = $1 AND o.organization_id = $2`)
+	companies := cluster.SQL(`SELECT c.reference, coalesce(u.used, 0)
+		FROM {grants} g
+		JOIN {companies} c ON c.shard = $1 AND c.company_id = g.company_id
+		LEFT JOIN {usage} u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3 AND u.company_id = g.company_id
 		WHERE g.shard = $1 AND g.key_id = $4 AND g.enabled
-		ORDER BY c.reference`
+		ORDER BY c.reference`)
 	var versions domain.Warnings
 	var o domain.Organization
 	answer, err := statement.One(ctx, s.Pool, "read usage", errNoOrganization, func(row pgx.CollectableRow) (IntegrityUsage, error) {
@@ -270,29 +272,29 @@ type UsageEntries struct {
 }
 
 func loadMonth(a domain.Access) string {
-	return `SELECT o.sequence,
-		coalesce((SELECT t.used FROM usage t WHERE t.shard = $1 AND t.organization_id = $2 AND t.period = $4
+	return cluster.SQL(`SELECT o.sequence,
+		coalesce((SELECT t.used FROM {usage} t WHERE t.shard = $1 AND t.organization_id = $2 AND t.period = $4
 			AND t.company_id = '00000000-0000-0000-0000-000000000000'), 0),
-		coalesce((SELECT sum(c.used)::bigint FROM usage c` + granted(a) + `
+		coalesce((SELECT sum(c.used)::bigint FROM {usage} c` + granted(a) + `
 			WHERE c.shard = $1 AND c.organization_id = $2 AND c.period = $4 AND c.company_id > '00000000-0000-0000-0000-000000000000'), 0)
-	FROM organization_state o WHERE o.shard = $1 AND o.organization_id = $2`
+	FROM {organization_state} o WHERE o.shard = $1 AND o.organization_id = $2`)
 }
 
 func loadContributors(a domain.Access) string {
-	return `SELECT c.company_id, n.reference, c.used
-	FROM usage c` + granted(a) + `
-	JOIN companies n ON n.shard = $1 AND n.company_id = c.company_id
+	return cluster.SQL(`SELECT c.company_id, n.reference, c.used
+	FROM {usage} c` + granted(a) + `
+	JOIN {companies} n ON n.shard = $1 AND n.company_id = c.company_id
 	WHERE c.shard = $1 AND c.organization_id = $2 AND c.period = $4 AND c.company_id >= $5
-	ORDER BY c.company_id LIMIT $6`
+	ORDER BY c.company_id LIMIT $6`)
 }
 
-const loadUsageEntries = `SELECT ` + feedColumns + `, n.reference
+var loadUsageEntries = cluster.SQL(`SELECT ` + feedColumns + `, n.reference
 	FROM unnest($2::uuid[], $3::bigint[], $7::text[]) WITH ORDINALITY AS n(company_id, after, reference, place)
-	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM feed
+	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM {feed}
 		WHERE shard = $1 AND company_id = n.company_id AND sequence > n.after AND sequence <= $4 AND type = $6
 		ORDER BY sequence LIMIT $5) f ON true
-	JOIN LATERAL (SELECT source, reference FROM documents WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
-	ORDER BY n.place, f.sequence LIMIT $5`
+	JOIN LATERAL (SELECT source, reference FROM {documents} WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
+	ORDER BY n.place, f.sequence LIMIT $5`)
 
 // UsageEntries reads up to limit entries of a month behind a cursor, nil for the first page: those of companies that
 // the key may use now, or for a member who has signed in, of all. An entry belongs to the month of its event's time, which is the month that was charged. It

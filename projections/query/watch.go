@@ -31,11 +31,11 @@ type WatchedShard struct {
 // Watch reads the age of the queues. Its cost does not grow with the queues: the oldest row of each destination is
 // found by the index of due rows.
 func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
-	const shards = `SELECT h.shard, h.position, CASE WHEN h.position > 0 THEN h.occurred_at END,
-			(SELECT min(o.due_at) FROM webhooks w CROSS JOIN LATERAL (SELECT d.due_at FROM webhook_deliveries d
+	shards := cluster.SQL(`SELECT h.shard, h.position, CASE WHEN h.position > 0 THEN h.occurred_at END,
+			(SELECT min(o.due_at) FROM {webhooks} w CROSS JOIN LATERAL (SELECT d.due_at FROM {webhook_deliveries} d
 				WHERE d.shard = h.shard AND d.webhook_id = w.webhook_id ORDER BY d.due_at LIMIT 1) o WHERE w.shard = h.shard),
-			least((SELECT min(due_at) FROM mails WHERE shard = h.shard), (SELECT min(due_at) FROM invitation_mails WHERE shard = h.shard))
-		FROM shard_heads h ORDER BY h.shard`
+			least((SELECT min(due_at) FROM {mails} WHERE shard = h.shard), (SELECT min(due_at) FROM {invitation_mails} WHERE shard = h.shard))
+		FROM {shard_heads} h ORDER BY h.shard`)
 	w.Shards, err = statement.All(ctx, pool, "look at the shards", func(row pgx.CollectableRow) (s WatchedShard, err error) {
 		err = row.Scan(&s.Shard, &s.Position, &s.Last, &s.Delivery, &s.Mail)
 		return s, err
@@ -43,8 +43,8 @@ func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 	if err != nil {
 		return w, err
 	}
-	const failing = `SELECT count(*) FROM webhook_health h JOIN webhooks w ON w.shard = h.shard AND w.webhook_id = h.webhook_id
-		WHERE h.failing_since IS NOT NULL AND w.status = 'active'`
+	failing := cluster.SQL(`SELECT count(*) FROM {webhook_health} h JOIN {webhooks} w ON w.shard = h.shard AND w.webhook_id = h.webhook_id
+		WHERE h.failing_since IS NOT NULL AND w.status = 'active'`)
 	if w.FailingDestinations, _, err = statement.First(ctx, pool, "count failing destinations", pgx.RowTo[int64], failing); err != nil {
 		return w, err
 	}
@@ -66,7 +66,7 @@ const backlogCounted = 100_000
 // of the table say, which vacuuming keeps, and at least one row more than that: counting millions would take longer
 // than a scrape waits.
 func Backlogs(ctx context.Context, pool *pgxpool.Pool) ([]Backlog, error) {
-	const heads = `SELECT shard FROM shard_heads ORDER BY shard`
+	heads := cluster.SQL(`SELECT shard FROM {shard_heads} ORDER BY shard`)
 	shards, err := statement.All(ctx, pool, "list the shards", pgx.RowTo[domain.Shard], heads)
 	backlogs := make([]Backlog, len(shards))
 	for i, shard := range shards {
@@ -80,7 +80,7 @@ func Backlogs(ctx context.Context, pool *pgxpool.Pool) ([]Backlog, error) {
 func backlog(ctx context.Context, pool *pgxpool.Pool, shard domain.Shard) (b Backlog, err error) {
 	b.Shard = shard
 	for table, rows := range map[string]*int64{"webhook_deliveries": &b.Deliveries, "mails": &b.Mails, "invitation_mails": &b.Mails} {
-		count := `SELECT count(*) FROM (SELECT 1 FROM ` + table + ` WHERE shard = $1 LIMIT $2) counted`
+		count := cluster.SQL(`SELECT count(*) FROM (SELECT 1 FROM {` + table + `} WHERE shard = $1 LIMIT $2) counted`)
 		n, _, err := statement.First(ctx, pool, "count the rows of a queue", pgx.RowTo[int64], count, shard, backlogCounted+1)
 		if err == nil && n > backlogCounted {
 			var estimate int64

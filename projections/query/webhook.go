@@ -11,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -22,12 +23,12 @@ type WebhookEntry struct {
 	FailingSince *time.Time // nothing but failures since then
 }
 
-const findWebhooks = `SELECT ` + projections.WebhookColumns + `,
-		(SELECT count(*) FROM company_webhooks a WHERE a.shard = $1 AND a.webhook_id = w.webhook_id AND a.enabled),
-		(SELECT h.failing_since FROM webhook_health h WHERE h.shard = $1 AND h.webhook_id = w.webhook_id)
-	FROM webhooks w` + projections.WebhookTexts + `
+var findWebhooks = cluster.SQL(`SELECT ` + projections.WebhookColumns + `,
+		(SELECT count(*) FROM {company_webhooks} a WHERE a.shard = $1 AND a.webhook_id = w.webhook_id AND a.enabled),
+		(SELECT h.failing_since FROM {webhook_health} h WHERE h.shard = $1 AND h.webhook_id = w.webhook_id)
+	FROM {webhooks} w` + projections.WebhookTexts + `
 	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND ($3::uuid IS NULL OR w.webhook_id = $3)
-	ORDER BY w.webhook_id`
+	ORDER BY w.webhook_id`)
 
 // Webhooks lists the destinations of an organization, oldest first: at most MaxWebhooks.
 func (s *Store) Webhooks(ctx context.Context, o domain.OrganizationID) ([]WebhookEntry, error) {
@@ -51,10 +52,10 @@ type AuthorizedCompany struct {
 	Authorized bool
 }
 
-const findAuthorized = `SELECT c.company_id, c.reference, coalesce(a.enabled, false)
-	FROM (SELECT company_id, reference FROM companies WHERE shard = $1 AND organization_id = $2 AND reference > $4 ORDER BY reference LIMIT $5) c
-	LEFT JOIN LATERAL (SELECT enabled FROM company_webhooks WHERE shard = $1 AND company_id = c.company_id AND webhook_id = $3 OFFSET 0) a ON true
-	ORDER BY c.reference`
+var findAuthorized = cluster.SQL(`SELECT c.company_id, c.reference, coalesce(a.enabled, false)
+	FROM (SELECT company_id, reference FROM {companies} WHERE shard = $1 AND organization_id = $2 AND reference > $4 ORDER BY reference LIMIT $5) c
+	LEFT JOIN LATERAL (SELECT enabled FROM {company_webhooks} WHERE shard = $1 AND company_id = c.company_id AND webhook_id = $3 OFFSET 0) a ON true
+	ORDER BY c.reference`)
 
 // AuthorizedCompanies lists up to limit companies of the organization after a reference, in the order of their
 // references, and whether more follow. The destination is one of the organization's; of the zero id nothing is
@@ -91,13 +92,13 @@ const pendingColumns = `delivery_id, webhook_id, event_id, type, sequence, compa
 const finishedColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, status, attempts, created_at, attempted_at,
 		NULL::timestamptz AS due_at, finished_at, response_status, reason`
 
-const findDeliveries = `SELECT ` + deliveryColumns + ` FROM (
-		(SELECT ` + deliveryColumns + ` FROM (SELECT ` + pendingColumns + ` FROM webhook_deliveries
+var findDeliveries = cluster.SQL(`SELECT ` + deliveryColumns + ` FROM (
+		(SELECT ` + deliveryColumns + ` FROM (SELECT ` + pendingColumns + ` FROM {webhook_deliveries}
 			WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, 0) OFFSET 0) p ORDER BY delivery_id DESC LIMIT $4)
 		UNION ALL
-		(SELECT ` + finishedColumns + ` FROM webhook_log
+		(SELECT ` + finishedColumns + ` FROM {webhook_log}
 			WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, status) ORDER BY delivery_id DESC LIMIT $4)
-	) d ORDER BY delivery_id DESC LIMIT $4`
+	) d ORDER BY delivery_id DESC LIMIT $4`)
 
 // Deliveries lists up to limit deliveries of a destination, newest first, after one (zero: from the newest), and
 // whether more follow. A status of "" means all.
@@ -140,10 +141,10 @@ func (s *Store) active(ctx context.Context, o domain.OrganizationID, id domain.W
 
 // TestDelivery queues a delivery with made-up references to an active destination, whatever it is authorized for.
 func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, delivery domain.DeliveryID, event domain.EventID, now time.Time) (Delivery, error) {
-	const query = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type,
+	query := cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type,
 			created_at, due_at, attempts, reason)
 		VALUES ($1, $2, $3, $4, 0, $5, 0, $6, $6, 0, '')
-		RETURNING ` + pendingColumns
+		RETURNING ` + pendingColumns)
 	if err := s.active(ctx, o, id); err != nil {
 		return Delivery{}, err
 	}
@@ -157,27 +158,27 @@ func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id do
 
 // findRedelivered looks in the queue, then in the log under each destination of the organization, because the log's key
 // begins with the destination.
-const findRedelivered = `SELECT w.webhook_id FROM webhooks w
-	LEFT JOIN LATERAL (SELECT webhook_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = $3 OFFSET 0) q ON true
-	LEFT JOIN LATERAL (SELECT true AS ended FROM webhook_log
+var findRedelivered = cluster.SQL(`SELECT w.webhook_id FROM {webhooks} w
+	LEFT JOIN LATERAL (SELECT webhook_id FROM {webhook_deliveries} WHERE shard = $1 AND delivery_id = $3 OFFSET 0) q ON true
+	LEFT JOIN LATERAL (SELECT true AS ended FROM {webhook_log}
 		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = $3 OFFSET 0) l ON true
-	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND (w.webhook_id = q.webhook_id OR l.ended)`
+	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND (w.webhook_id = q.webhook_id OR l.ended)`)
 
 // A delivery that is queued again leaves the log. Each of these statements runs on one node of Citus; a single
 // statement for all three would not.
-const (
-	lockEnded = `SELECT true FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3 FOR UPDATE`
+var (
+	lockEnded = cluster.SQL(`SELECT true FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3 FOR UPDATE`)
 
-	queueEnded = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+	queueEnded = cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 			created_at, due_at, attempts, attempted_at, response_status, reason)
 		SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, ''
-		FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
-		RETURNING ` + pendingColumns
+		FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
+		RETURNING ` + pendingColumns)
 
-	forgetEnded = `DELETE FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = ANY($3::uuid[])`
+	forgetEnded = cluster.SQL(`DELETE FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = ANY($3::uuid[])`)
 
-	hurryDelivery = `UPDATE webhook_deliveries SET due_at = $3, attempts = 0, leased_until = NULL WHERE shard = $1 AND delivery_id = $2
-		RETURNING ` + pendingColumns
+	hurryDelivery = cluster.SQL(`UPDATE {webhook_deliveries} SET due_at = $3, attempts = 0, leased_until = NULL WHERE shard = $1 AND delivery_id = $2
+		RETURNING ` + pendingColumns)
 )
 
 // Redeliver starts a new schedule for a delivery, due now, whatever its status. An event that was delivered before is
@@ -234,24 +235,24 @@ type Replayed struct {
 	Next  *int64 // where a further replay begins, because there are more than MaxReplay
 }
 
-// missing lists, in the order of their sequence, what a destination has missed: events of the range, of its types and
+// missed lists, in the order of their sequence, what a destination has missed: events of the range, of its types and
 // of the companies that it is authorized for now, without a delivery that is pending or delivered. Each is looked up by
 // its key, whatever the planner believes about the sizes of the tables, and a company's feed is read up to $6 missing
 // events.
-const missing = `SELECT w.shard, m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id
-	FROM (SELECT shard, webhook_id, organization_id, status, types FROM webhooks WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
+const missed = `SELECT w.shard, m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id
+	FROM (SELECT shard, webhook_id, organization_id, status, types FROM {webhooks} WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
 	JOIN (
-		SELECT a.company_id FROM company_webhooks a
-		JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON $5::text IS NULL OR c.reference = $5
+		SELECT a.company_id FROM {company_webhooks} a
+		JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON $5::text IS NULL OR c.reference = $5
 		WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled OFFSET 0
 	) a ON true
 	JOIN LATERAL (
 		SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, x.delivery_id
-		FROM feed n
+		FROM {feed} n
 		JOIN LATERAL (SELECT ` + projections.DeliveryID + ` AS delivery_id OFFSET 0) x ON true
-		LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
+		LEFT JOIN LATERAL (SELECT true AS pending FROM {webhook_deliveries}
 			WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
-		LEFT JOIN LATERAL (SELECT status FROM webhook_log
+		LEFT JOIN LATERAL (SELECT status FROM {webhook_log}
 			WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
 		WHERE n.shard = $1 AND n.company_id = a.company_id AND n.sequence BETWEEN $3 AND $4 AND w.types::int & (1 << (n.type - 1)) <> 0
 			AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
@@ -261,15 +262,15 @@ const missing = `SELECT w.shard, m.company_id, m.sequence, m.event_id, m.type, m
 	ORDER BY m.sequence LIMIT $6`
 
 // queueMissing is followed by forgetEnded, for those that had ended without success.
-const queueMissing = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+var queueMissing = cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)
-	SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM (` + missing + `) m
+	SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM (` + missed + `) m
 	ON CONFLICT (shard, delivery_id) DO NOTHING
-	RETURNING delivery_id`
+	RETURNING delivery_id`)
 
-const findAuthorization = `SELECT true FROM company_webhooks a
-	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON c.reference = $3
-	WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled LIMIT 1`
+var findAuthorization = cluster.SQL(`SELECT true FROM {company_webhooks} a
+	JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON c.reference = $3
+	WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled LIMIT 1`)
 
 // ReplayWebhook queues what an active destination has missed, MaxReplay deliveries at most, or only counts it.
 // Deliveries that ended without success are queued again, missing ones are created. Present authorizations apply; a
@@ -291,7 +292,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 }
 
 func replay(ctx context.Context, from eventstore.Database, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
-	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
+	count := cluster.SQL(`SELECT sequence FROM (` + missed + `) m ORDER BY sequence`)
 	args := []any{o.Shard(), id, r.From, r.To, r.Company, MaxReplay + 1}
 	sequences, err := statement.All(ctx, from, "count missing deliveries", pgx.RowTo[int64], count, args...)
 	if err != nil {
@@ -340,6 +341,6 @@ func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action strin
 
 // Forgive forgets the failures of a destination that was enabled again.
 func (s *Store) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
-	const query = `UPDATE webhook_health SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL`
+	query := cluster.SQL(`UPDATE {webhook_health} SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL`)
 	return statement.Exec(ctx, s.Pool, "forget failures", query, o.Shard(), id)
 }

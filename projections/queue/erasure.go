@@ -11,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/statement"
 )
 
@@ -42,16 +43,16 @@ func NewEraser(e Eraser) *Loop {
 			if err != nil {
 				return nil, err
 			}
-			return DueIn(ctx, e.Pool, e.Shards, []any{now}, contentDue)
+			return DueIn(ctx, e.Pool, e.Shards, contentDue, now)
 		}})
 }
 
-const contentDue = `SELECT FROM kept_contents WHERE shard = $1 AND due_at <= $2`
+var contentDue = Due(`SELECT FROM {kept_contents} WHERE shard = s.shard AND due_at <= $2`)
 
-const takeDue = `UPDATE kept_contents k SET due_at = $3
-	FROM (SELECT version_id FROM kept_contents WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
+var takeDue = cluster.SQL(`UPDATE {kept_contents} k SET due_at = $3
+	FROM (SELECT version_id FROM {kept_contents} WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
 	WHERE k.shard = $1 AND k.version_id = d.version_id
-	RETURNING k.version_id, k.organization_id`
+	RETURNING k.version_id, k.organization_id`)
 
 type dueContent struct {
 	Version      domain.ArtifactVersionID
@@ -65,7 +66,7 @@ func (e Eraser) erase(ctx context.Context, shard domain.Shard, now time.Time, du
 		err = e.Ledger.Do(ctx, &domain.EraseContent{Origin: origin, Version: due.Version})
 	}
 	if err == nil {
-		err = statement.Exec(ctx, e.Pool, "forget erased bytes", `DELETE FROM kept_contents WHERE shard = $1 AND version_id = $2`, shard, due.Version)
+		err = statement.Exec(ctx, e.Pool, "forget erased bytes", cluster.SQL(`DELETE FROM {kept_contents} WHERE shard = $1 AND version_id = $2`), shard, due.Version)
 	}
 	if err != nil {
 		return fmt.Errorf("version %s: %w", due.Version, err)

@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/statement"
 )
 
@@ -99,31 +100,31 @@ func (l *Loop) Look(ctx context.Context) error {
 	return errors.Join(err, l.work(ctx, slices.Compact(shards)))
 }
 
-// DueIn is a Due of so many shards: those in which one of the questions, about a shard ($1) with further arguments, has
-// an answer.
-func DueIn(ctx context.Context, db eventstore.Database, shards int, args []any, questions ...string) ([]domain.Shard, error) {
+// DueIn asks a question of Due about all shards of a ledger; args are the arguments from $2 on.
+func DueIn(ctx context.Context, db eventstore.Database, shards int, question string, args ...any) ([]domain.Shard, error) {
 	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
-	due, err := eventstore.Everywhere(ctx, db, shards, pgx.RowTo[domain.Shard], dueIn(questions...), args...)
+	due, err := eventstore.Everywhere(ctx, db, shards, pgx.RowTo[domain.Shard], question, append([]any{shards}, args...)...)
 	if err != nil {
 		return due, statement.Failed("ask what is due", err)
 	}
 	return due, nil
 }
 
-// dueIn makes one question about all shards of those about one, each of which is asked for itself (OFFSET).
-func dueIn(questions ...string) string {
-	moved := strings.NewReplacer("$1", "s.shard", "$2", "$1", "$3", "$2", "$4", "$3", "$5", "$4", "$6", "$5", "$7", "$6")
+// Due declares the statement for DueIn: it finds the shards in which one of the questions has an answer. A question is a
+// SELECT about the shard s.shard, with arguments from $2 on; $1 is the number of shards. OFFSET has each question asked
+// for each shard on its own.
+func Due(questions ...string) string {
 	all := make([]string, len(questions))
 	for i, q := range questions {
-		all[i] = "SELECT s.shard FROM shard_heads s WHERE EXISTS (" + moved.Replace(q) + " OFFSET 0)"
+		all[i] = "SELECT s.shard FROM {shard_heads} s WHERE s.shard < $1 AND EXISTS (" + q + " OFFSET 0)"
 	}
-	return strings.Join(all, " UNION ALL ")
+	return cluster.SQL(strings.Join(all, " UNION ALL "))
 }
 
 // work goes on to the next shard where one fails: on a cluster, each may be on a node of its own.
 func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
-	failed = statement.EachShard(ctx, l.Pool, shards, func(ctx context.Context, shard domain.Shard) (err error) {
+	failed = eventstore.EachShard(ctx, l.Pool, shards, func(ctx context.Context, shard domain.Shard) (err error) {
 		for more := true; more && err == nil && ctx.Err() == nil; {
 			more, err = l.Work(ctx, shard)
 		}

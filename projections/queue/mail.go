@@ -14,6 +14,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/statement"
 )
 
@@ -125,7 +126,7 @@ func NewMailer(m Mailer) *Loop {
 	}
 	return NewLoop(Loop{Pool: m.Pool, Shards: Shards(m.Shards), Every: mailEvery, Log: m.Log, Failure: "the queue of mails could not be worked off",
 		Due: func(ctx context.Context) ([]domain.Shard, error) {
-			return DueIn(ctx, m.Pool, m.Shards, []any{m.Now()}, mailDue, invitationDue)
+			return DueIn(ctx, m.Pool, m.Shards, mailDue, m.Now())
 		},
 		Work: func(ctx context.Context, shard domain.Shard) (more bool, err error) {
 			if err = m.drop(ctx, shard); err == nil {
@@ -142,10 +143,9 @@ func NewMailer(m Mailer) *Loop {
 		}})
 }
 
-const (
-	mailDue       = `SELECT FROM mails WHERE shard = $1 AND due_at <= $2`
-	invitationDue = `SELECT FROM invitation_mails WHERE shard = $1 AND due_at <= $2`
-)
+var mailDue = Due(
+	`SELECT FROM {mails} WHERE shard = s.shard AND due_at <= $2`,
+	`SELECT FROM {invitation_mails} WHERE shard = s.shard AND due_at <= $2`)
 
 // queuedMail is a row that this worker holds until its lease ends.
 type queuedMail struct {
@@ -156,7 +156,7 @@ type queuedMail struct {
 
 // drop deletes mails that are too old.
 func (m Mailer) drop(ctx context.Context, shard domain.Shard) error {
-	const query = `DELETE FROM mails WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`
+	query := cluster.SQL(`DELETE FROM {mails} WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`)
 	dropped, err := statement.All(ctx, m.Pool, "drop old mails", pgx.RowTo[domain.OrganizationID], query, shard, m.Now(), m.Now().Add(-mailLifetime))
 	if len(dropped) > 0 {
 		m.Log.Warn("mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
@@ -165,10 +165,10 @@ func (m Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	return err
 }
 
-const takeMail = `UPDATE mails m SET due_at = $3, attempts = m.attempts + 1
-	FROM (SELECT mail_id FROM mails WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
+var takeMail = cluster.SQL(`UPDATE {mails} m SET due_at = $3, attempts = m.attempts + 1
+	FROM (SELECT mail_id FROM {mails} WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
 	WHERE m.shard = $1 AND m.mail_id = d.mail_id
-	RETURNING m.mail_id, m.organization_id, m.period, m.percent, m.used, m.allowance, m.of_allowance, m.webhook_id, m.reason, m.created_at, m.attempts, m.sent`
+	RETURNING m.mail_id, m.organization_id, m.period, m.percent, m.used, m.allowance, m.of_allowance, m.webhook_id, m.reason, m.created_at, m.attempts, m.sent`)
 
 func scanMail(row pgx.CollectableRow) (queuedMail, error) {
 	var q queuedMail
@@ -198,13 +198,13 @@ type invitationMail struct {
 	Attempts     int
 }
 
-const takeInvitation = `UPDATE invitation_mails SET due_at = $3, attempts = attempts + 1
-	WHERE shard = $1 AND mail_id = (SELECT mail_id FROM invitation_mails WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-	RETURNING mail_id, organization_id, member_id, secret_sha256, sealed, created_at, expires_at, attempts`
+var takeInvitation = cluster.SQL(`UPDATE {invitation_mails} SET due_at = $3, attempts = attempts + 1
+	WHERE shard = $1 AND mail_id = (SELECT mail_id FROM {invitation_mails} WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+	RETURNING mail_id, organization_id, member_id, secret_sha256, sealed, created_at, expires_at, attempts`)
 
 // dropInvitations deletes invitations that have ended without having been sent.
 func (m Mailer) dropInvitations(ctx context.Context, shard domain.Shard) error {
-	const query = `DELETE FROM invitation_mails WHERE shard = $1 AND due_at <= $2 AND expires_at <= $2 RETURNING mail_id`
+	query := cluster.SQL(`DELETE FROM {invitation_mails} WHERE shard = $1 AND due_at <= $2 AND expires_at <= $2 RETURNING mail_id`)
 	dropped, err := statement.All(ctx, m.Pool, "drop old invitations", pgx.RowTo[domain.EventID], query, shard, m.Now())
 	if len(dropped) > 0 {
 		m.Log.Warn("invitations could not be sent before they ended", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
@@ -214,10 +214,10 @@ func (m Mailer) dropInvitations(ctx context.Context, shard domain.Shard) error {
 }
 
 // findInvited is the address and the role of a member whose invitation is still the one of the mail.
-const findInvited = `SELECT t.body, m.role
-	FROM members m
-	JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
-	WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = $3 AND m.status = 'invited' AND m.invitation_sha256 = $4 AND t.body IS NOT NULL`
+var findInvited = cluster.SQL(`SELECT t.body, m.role
+	FROM {members} m
+	JOIN {texts} t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
+	WHERE m.shard = $1 AND m.organization_id = $2 AND m.member_id = $3 AND m.status = 'invited' AND m.invitation_sha256 = $4 AND t.body IS NOT NULL`)
 
 // invite sends an invitation, unless it was withdrawn, made again or accepted meanwhile, and deletes the row with its
 // code.
@@ -250,7 +250,7 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 		delay := mailDelay(q.Attempts)
 		m.Observe(MailFailed, 1)
 		m.Log.Warn("an invitation could not be sent; it is tried again", "mail", q.ID, "attempt", q.Attempts, "delay", delay, "error", err)
-		const again = `UPDATE invitation_mails SET due_at = $4 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
+		again := cluster.SQL(`UPDATE {invitation_mails} SET due_at = $4 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`)
 		return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.ID, q.Attempts, m.Now().Add(delay))
 	}
 	if found {
@@ -258,7 +258,7 @@ func (m Mailer) invite(ctx context.Context, shard domain.Shard, _ time.Time, q i
 		m.Observe(MailSent, 1)
 	}
 	// If another worker has taken the row meanwhile, its number of attempts differs and this changes nothing.
-	const done = `DELETE FROM invitation_mails WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
+	done := cluster.SQL(`DELETE FROM {invitation_mails} WHERE shard = $1 AND mail_id = $2 AND attempts = $3`)
 	return statement.Exec(ctx, m.Pool, "record what was mailed", done, shard, q.ID, q.Attempts)
 }
 
@@ -288,13 +288,13 @@ func (m Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q 
 	}
 	// If another worker has taken the row meanwhile, its number of attempts differs and this changes nothing.
 	if failures == nil {
-		const done = `DELETE FROM mails WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
+		done := cluster.SQL(`DELETE FROM {mails} WHERE shard = $1 AND mail_id = $2 AND attempts = $3`)
 		return statement.Exec(ctx, m.Pool, "record what was mailed", done, shard, q.mail.ID, q.attempts)
 	}
 	delay := mailDelay(q.attempts)
 	m.Log.Warn("a mail could not be sent to everyone; it is tried again", "mail", q.mail.ID, "attempt", q.attempts,
 		"failures", len(failures), "delay", delay, "error", failures[0])
-	const again = `UPDATE mails SET due_at = $4, sent = $5 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
+	again := cluster.SQL(`UPDATE {mails} SET due_at = $4, sent = $5 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`)
 	return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.mail.ID, q.attempts, m.Now().Add(delay), append([]domain.MemberID{}, q.sent...))
 }
 
@@ -307,11 +307,11 @@ const (
 
 // recipients are the present owners and admins whose address was not erased.
 func (m Mailer) recipients(ctx context.Context, shard domain.Shard, q queuedMail) ([]Mail, error) {
-	const query = `SELECT m.member_id, t.body
-		FROM members m
-		JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id AND t.body IS NOT NULL
+	query := cluster.SQL(`SELECT m.member_id, t.body
+		FROM {members} m
+		JOIN {texts} t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id AND t.body IS NOT NULL
 		WHERE m.shard = $1 AND m.organization_id = $2 AND m.status = 'active' AND m.role IN ('owner', 'admin')
-		ORDER BY m.member_id`
+		ORDER BY m.member_id`)
 	return statement.All(ctx, m.Pool, "find whom to warn", func(row pgx.CollectableRow) (Mail, error) {
 		mail := q.mail
 		err := row.Scan(&mail.Member, &mail.To)

@@ -4,37 +4,43 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
 
-// unwarnedOf finds organizations that reached a part of an allowance without a warning of it: those with a note of a meter in
+// unwarnedOf finds organizations of a shard that reached a part of an allowance without a warning of it: those with a note of a meter in
 // month $2, or in month $3 before it if it was made after $4, of the limit that their plan sets ($5, and $6 of requests and
 // $7 of attempts). It agrees with domain.WarnOfMeters: an organization is found until it has been warned, and no longer.
 const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
-	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM %[1]s
-		WHERE shard = $1 AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
-	JOIN LATERAL (SELECT plan, internal FROM organization_state WHERE shard = $1 AND organization_id = r.organization_id OFFSET 0) o ON true
+	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM {%[1]s}
+		WHERE shard = %[4]s AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
+	JOIN LATERAL (SELECT plan, internal FROM {organization_state} WHERE shard = %[4]s AND organization_id = r.organization_id OFFSET 0) o ON true
 	JOIN unnest($5::text[], $6::bigint[], $7::bigint[]) AS l(plan, requests, attempts) ON l.plan = o.plan AND NOT o.internal
-	LEFT JOIN LATERAL (SELECT period, of_limit, at_80, at_95, at_100 FROM allowance_warnings
-		WHERE shard = $1 AND organization_id = r.organization_id AND allowance = '%[2]s' OFFSET 0) w ON true
+	LEFT JOIN LATERAL (SELECT period, of_limit, at_80, at_95, at_100 FROM {allowance_warnings}
+		WHERE shard = %[4]s AND organization_id = r.organization_id AND allowance = '%[2]s' OFFSET 0) w ON true
 	CROSS JOIN LATERAL (VALUES (r.reached_80, r.limit_80, w.at_80), (r.reached_95, r.limit_95, w.at_95), (r.reached_100, r.limit_100, w.at_100)) AS n(reached, most, given)
 	WHERE n.reached IS NOT NULL AND n.most = l.%[3]s AND (n.given IS NULL OR w.period <> r.period OR w.of_limit <> n.most)
 		AND (r.period = $2 OR n.reached > $4 AND (w.period IS NULL OR w.period <= r.period))`
 
 var (
-	unwarned         = unwarnedBy(domain.RequestsAllowance, "requests")
-	unwarnedAttempts = unwarnedBy(domain.AttemptsAllowance, "attempts")
+	unwarned    = cluster.SQL(strings.Join(unwarnedIn("$1"), " UNION "))
+	anyUnwarned = Due(unwarnedIn("s.shard")...)
 )
 
-func unwarnedBy(a domain.Allowance, limits string) string {
-	return fmt.Sprintf(unwarnedOf, projections.MeterTables[a], a, limits)
+// unwarnedIn asks for each allowance about a shard.
+func unwarnedIn(shard string) []string {
+	return []string{
+		fmt.Sprintf(unwarnedOf, projections.MeterTables[domain.RequestsAllowance], domain.RequestsAllowance, "requests", shard),
+		fmt.Sprintf(unwarnedOf, projections.MeterTables[domain.AttemptsAllowance], domain.AttemptsAllowance, "attempts", shard),
+	}
 }
 
 // MeterWarner turns what the meters of requests and of webhook attempts have noted into events: at once if this process
@@ -57,7 +63,7 @@ const warnEvery = 10 * time.Second
 func NewMeterWarner(w MeterWarner) *Loop {
 	return NewLoop(Loop{Pool: w.Pool, Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of what the month has used have to wait", Work: w.warn,
 		Due: func(ctx context.Context) ([]domain.Shard, error) {
-			return DueIn(ctx, w.Pool, w.Shards, w.arguments(), unwarned, unwarnedAttempts)
+			return DueIn(ctx, w.Pool, w.Shards, anyUnwarned, w.arguments()...)
 		}})
 }
 
@@ -75,7 +81,7 @@ func (w MeterWarner) arguments() []any {
 // warn warns every organization of a shard that has an open warning.
 func (w MeterWarner) warn(ctx context.Context, shard domain.Shard) (more bool, err error) {
 	found, err := statement.All(ctx, w.Pool, "find whom to warn of what the month has used", pgx.RowTo[domain.OrganizationID],
-		unwarned+" UNION "+unwarnedAttempts, append([]any{shard}, w.arguments()...)...)
+		unwarned, append([]any{shard}, w.arguments()...)...)
 	if err != nil {
 		return false, err
 	}

@@ -107,7 +107,7 @@ func Try(ctx context.Context, to eventstore.Database, what, sql string, args ...
 // is answered as 503, a fault of ours stays internal.
 func Failed(what string, err error) error {
 	if _, answered := errors.AsType[*pgconn.PgError](err); !answered && (pgconn.Timeout(err) || errors.Is(err, context.DeadlineExceeded)) {
-		err = unanswered{err}
+		err = eventstore.UnansweredError{Err: err}
 	}
 	if unavailable(err) {
 		return fmt.Errorf("%s: %w: %w", what, domain.Unavailable("The database cannot be reached; send the request again."), err)

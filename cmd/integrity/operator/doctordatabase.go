@@ -176,7 +176,7 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 		Shard int
 		At    time.Time
 	}
-	rows, _ := conn.Query(ctx, "SELECT shard, occurred_at FROM shard_heads WHERE position > 0 ORDER BY shard") // its error is that of the rows
+	rows, _ := conn.Query(ctx, cluster.SQL("SELECT shard, occurred_at FROM {shard_heads} WHERE position > 0 ORDER BY shard")) // its error is that of the rows
 	heads, err := pgx.CollectRows(rows, pgx.RowToStructByPos[head])
 	if err != nil {
 		return fmt.Errorf("look at the heads of the shards: %w", err)

@@ -3,6 +3,7 @@ package clustertest
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -11,9 +12,10 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names the parts of tables
-// alone. On Citus PostgreSQL itself must plan it there. On one server, whose tables are given other names, it must be
-// understood as it is aimed, and not as it was.
+// Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names only parts of distributed
+// tables. On Citus, the node's PostgreSQL must plan it. On one server, whose distributed tables are given other names,
+// PostgreSQL must understand the piece's text and not the statement's own. There Aimed does the same with everything
+// that the linked packages have declared.
 func Aimed(t *testing.T, statements map[string]string) {
 	t.Helper()
 	if pgtest.OnCitus() {
@@ -26,7 +28,9 @@ func Aimed(t *testing.T, statements map[string]string) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	rows, _ := conn.Query(ctx, "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace") // its error is that of the rows
+	rows, _ := conn.Query(ctx, `SELECT c.relname::text FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+		JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+		WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND a.attname = 'shard'`) // its error is that of the rows
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
@@ -38,15 +42,21 @@ func Aimed(t *testing.T, statements map[string]string) {
 			t.Fatal(err)
 		}
 	}
+	piece := cluster.NewPiece(tables, parts)
+	statements = maps.Clone(statements)
+	for _, statement := range cluster.Declared() {
+		statements["declared: "+statement] = statement
+	}
 	for name, statement := range statements {
-		b := &pgx.Batch{}
-		b.Queue(statement)
 		if _, err := conn.Prepare(ctx, "", statement); err == nil {
 			t.Errorf("%s names no table: %s", name, statement)
 		}
-		cluster.NewPiece(tables, parts).Aim(b)
-		if _, err := conn.Prepare(ctx, "", b.QueuedQueries[0].SQL); err != nil {
-			t.Errorf("%s: %v: %s", name, err, b.QueuedQueries[0].SQL)
+		text, err := piece.Text(statement)
+		if err == nil {
+			_, err = conn.Prepare(ctx, "", text)
+		}
+		if err != nil {
+			t.Errorf("%s: %v: %s", name, err, text)
 		}
 	}
 }
@@ -64,5 +74,5 @@ func onNode(t *testing.T, statements map[string]string) {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	pgtest.Direct(t, conn, piece.Aim, statements)
+	pgtest.Direct(t, conn, piece.Text, statements)
 }

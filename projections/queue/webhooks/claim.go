@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -21,33 +22,33 @@ const destinationsPerClaim = 64
 
 // findDue lists destinations that have something due, by jumping from one to the next in the index of due rows, except
 // those of which this process holds enough.
-const findDue = `WITH RECURSIVE d AS (
-		(SELECT webhook_id, due_at FROM webhook_deliveries
+var findDue = cluster.SQL(`WITH RECURSIVE d AS (
+		(SELECT webhook_id, due_at FROM {webhook_deliveries}
 			WHERE shard = $1 AND webhook_id > $2 ORDER BY webhook_id, due_at LIMIT 1)
 		UNION ALL
 		SELECT n.webhook_id, n.due_at
-		FROM d, LATERAL (SELECT webhook_id, due_at FROM webhook_deliveries
+		FROM d, LATERAL (SELECT webhook_id, due_at FROM {webhook_deliveries}
 			WHERE shard = $1 AND webhook_id > d.webhook_id ORDER BY webhook_id, due_at LIMIT 1) n
 	), due AS (
 		SELECT webhook_id FROM d WHERE due_at <= $3 AND webhook_id <> ALL($4::uuid[]) LIMIT $5
 	)
 	SELECT w.webhook_id, w.organization_id, w.status, coalesce(u.body, ''), w.secret, w.previous_secret, w.previous_until, o.plan, o.internal
 	FROM due
-	JOIN LATERAL (SELECT webhook_id, organization_id, status, url_id, secret, previous_secret, previous_until FROM webhooks
+	JOIN LATERAL (SELECT webhook_id, organization_id, status, url_id, secret, previous_secret, previous_until FROM {webhooks}
 		WHERE shard = $1 AND webhook_id = due.webhook_id OFFSET 0) w ON true
-	LEFT JOIN LATERAL (SELECT body FROM texts
+	LEFT JOIN LATERAL (SELECT body FROM {texts}
 		WHERE shard = $1 AND organization_id = w.organization_id AND id = w.url_id OFFSET 0) u ON true
-	JOIN LATERAL (SELECT plan, internal FROM organization_state
-		WHERE shard = $1 AND organization_id = w.organization_id OFFSET 0) o ON true`
+	JOIN LATERAL (SELECT plan, internal FROM {organization_state}
+		WHERE shard = $1 AND organization_id = w.organization_id OFFSET 0) o ON true`)
 
-const findNone = `SELECT NOT EXISTS (` + waiting + `)`
+var findNone = cluster.SQL(`SELECT NOT EXISTS (` + fmt.Sprintf(waiting, "$1") + `)`)
 
 // takeRows leases due rows of one destination and reads everything that their bodies say. The array is built once; a
 // join might lock its rows again for each row of the queue.
-const takeRows = `WITH taken AS (
-		UPDATE webhook_deliveries q SET leased_until = $4
+var takeRows = cluster.SQL(`WITH taken AS (
+		UPDATE {webhook_deliveries} q SET leased_until = $4
 		WHERE q.shard = $1 AND q.delivery_id = ANY(ARRAY(
-			SELECT delivery_id FROM webhook_deliveries
+			SELECT delivery_id FROM {webhook_deliveries}
 			WHERE shard = $1 AND webhook_id = $2 AND due_at <= $3 AND (leased_until IS NULL OR leased_until <= $3)
 			ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED))
 		RETURNING q.delivery_id, q.company_id, q.sequence, q.event_id, q.type, q.created_at, q.attempts
@@ -56,14 +57,14 @@ const takeRows = `WITH taken AS (
 		c.reference IS NOT NULL AND d.reference IS NOT NULL, coalesce(c.reference, ''), coalesce(d.source, ''), coalesce(d.reference, ''),
 		coalesce(f.version, 0), coalesce(f.status, 0), f.public_id, coalesce(f.occurred_at, t.created_at)
 	FROM taken t
-	LEFT JOIN LATERAL (SELECT enabled FROM company_webhooks
+	LEFT JOIN LATERAL (SELECT enabled FROM {company_webhooks}
 		WHERE shard = $1 AND company_id = t.company_id AND webhook_id = $2 OFFSET 0) a ON true
-	LEFT JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = t.company_id OFFSET 0) c ON true
-	LEFT JOIN LATERAL (SELECT document_id, version, status, public_id, occurred_at FROM feed
+	LEFT JOIN LATERAL (SELECT reference FROM {companies} WHERE shard = $1 AND company_id = t.company_id OFFSET 0) c ON true
+	LEFT JOIN LATERAL (SELECT document_id, version, status, public_id, occurred_at FROM {feed}
 		WHERE shard = $1 AND company_id = t.company_id AND sequence = t.sequence OFFSET 0) f ON true
-	LEFT JOIN LATERAL (SELECT source, reference FROM documents
+	LEFT JOIN LATERAL (SELECT source, reference FROM {documents}
 		WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
-	ORDER BY t.delivery_id`
+	ORDER BY t.delivery_id`)
 
 // claim takes due rows of up to destinationsPerClaim destinations, each as many as it has room for, and begins to send
 // them. more asks for another call at once.
@@ -269,10 +270,10 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 // chargeAttempts takes attempts from the month's allowance, too many of them if fewer are left, and returns how many have
 // been taken in all. As the meter of requests it notes when a part of the allowance was reached, once for each limit, for
 // queue.MeterWarner. An allowance of none has no parts.
-const chargeAttempts = `INSERT INTO webhook_usage AS u (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
+var chargeAttempts = cluster.SQL(`INSERT INTO {webhook_usage} AS u (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
 	SELECT s.shard, n.id, $2, n.wanted, CASE WHEN 100 * n.wanted >= 80 * n.most THEN $5::timestamptz END,
 		CASE WHEN 100 * n.wanted >= 95 * n.most THEN $5 END, CASE WHEN n.wanted >= n.most THEN $5 END, n.most, n.most, n.most
-	FROM shard_heads s, (SELECT id, wanted, nullif(most, 0) FROM unnest($3::uuid[], $4::bigint[], $6::bigint[]) AS u(id, wanted, most)) AS n(id, wanted, most)
+	FROM {shard_heads} s, (SELECT id, wanted, nullif(most, 0) FROM unnest($3::uuid[], $4::bigint[], $6::bigint[]) AS u(id, wanted, most)) AS n(id, wanted, most)
 	WHERE s.shard = $1
 	ORDER BY n.id
 	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + excluded.used,
@@ -285,12 +286,12 @@ const chargeAttempts = `INSERT INTO webhook_usage AS u (shard, organization_id, 
 		limit_80 = CASE WHEN 100 * (u.used + excluded.used) >= 80 * excluded.limit_80 THEN excluded.limit_80 ELSE u.limit_80 END,
 		limit_95 = CASE WHEN 100 * (u.used + excluded.used) >= 95 * excluded.limit_95 THEN excluded.limit_95 ELSE u.limit_95 END,
 		limit_100 = CASE WHEN u.used + excluded.used >= excluded.limit_100 THEN excluded.limit_100 ELSE u.limit_100 END
-	RETURNING organization_id, used`
+	RETURNING organization_id, used`)
 
 // capAttempts gives back what chargeAttempts has taken too many, in its transaction: nobody sees them.
-const capAttempts = `UPDATE webhook_usage u SET used = greatest(u.used - n.wanted, n.most)
+var capAttempts = cluster.SQL(`UPDATE {webhook_usage} u SET used = greatest(u.used - n.wanted, n.most)
 	FROM (SELECT id, wanted, most FROM unnest($3::uuid[], $4::bigint[], $5::bigint[]) AS u(id, wanted, most) LIMIT cardinality($3::uuid[])) AS n
-	WHERE u.shard = $1 AND u.organization_id = n.id AND u.period = $2 AND u.used > n.most`
+	WHERE u.shard = $1 AND u.organization_id = n.id AND u.period = $2 AND u.used > n.most`)
 
 // charge takes an attempt of the month for every row that can be sent, up to the limit of the organization's plan if it
 // has one; the other rows stay uncharged. Unused attempts are given back with the results.
@@ -340,11 +341,11 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 }
 
 // refundAttempts also takes the notes of parts that are no longer reached: nobody is warned of attempts that were not made.
-const refundAttempts = `UPDATE webhook_usage SET used = greatest(0, used - $4),
+var refundAttempts = cluster.SQL(`UPDATE {webhook_usage} SET used = greatest(0, used - $4),
 		reached_80 = CASE WHEN 100 * (used - $4) >= 80 * limit_80 THEN reached_80 END,
 		reached_95 = CASE WHEN 100 * (used - $4) >= 95 * limit_95 THEN reached_95 END,
 		reached_100 = CASE WHEN used - $4 >= limit_100 THEN reached_100 END
-	WHERE shard = $1 AND organization_id = $2 AND period = $3`
+	WHERE shard = $1 AND organization_id = $2 AND period = $3`)
 
 // refund gives back attempts of a month that were charged and not made.
 func (s *shardWorker) refund(ctx context.Context, period domain.Period, counts map[domain.OrganizationID]int64) error {

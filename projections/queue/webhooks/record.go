@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -81,45 +82,40 @@ func (s *shardWorker) record(ctx context.Context) {
 // then by its place, whatever the planner believes about the size of the queue: a plain join would walk over a shard that
 // was nearly empty when the statistics were taken.
 const (
-	lockHeld = `SELECT q.delivery_id FROM unnest($2::uuid[]) AS n(delivery_id)
-		JOIN LATERAL (SELECT delivery_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = n.delivery_id OFFSET 0 FOR UPDATE) q ON true`
-
 	results = `unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[])
 		AS n(delivery_id, lease, status, attempts, attempted, due, response, reason)`
 	few = `(SELECT delivery_id, lease, attempts, attempted, due, response, reason FROM ` + results + ` LIMIT cardinality($2::uuid[])) AS n
-		CROSS JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
+		CROSS JOIN LATERAL (SELECT ctid AS place FROM {webhook_deliveries}
 			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0) p`
 	isHeld = ` d.shard = $1 AND d.ctid = p.place`
+)
 
-	logEnded = `INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
+var (
+	lockHeld = cluster.SQL(`SELECT q.delivery_id FROM unnest($2::uuid[]) AS n(delivery_id)
+		JOIN LATERAL (SELECT delivery_id FROM {webhook_deliveries} WHERE shard = $1 AND delivery_id = n.delivery_id OFFSET 0 FOR UPDATE) q ON true`)
+	logEnded = cluster.SQL(`INSERT INTO {webhook_log} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
 			attempts, attempted_at, response_status, reason, status, finished_at)
 		SELECT d.shard, d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
 			n.attempts, coalesce(n.attempted, d.attempted_at), coalesce(n.response, d.response_status), n.reason, n.status, $10
-		FROM shard_heads s CROSS JOIN ` + results + `
-		LEFT JOIN webhook_deliveries d ON d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease
+		FROM {shard_heads} s CROSS JOIN ` + results + `
+		LEFT JOIN {webhook_deliveries} d ON d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease
 		WHERE s.shard = $1 AND CASE WHEN d.delivery_id IS NOT NULL THEN true END
 		ON CONFLICT (shard, webhook_id, delivery_id) DO UPDATE SET attempts = excluded.attempts, attempted_at = excluded.attempted_at,
-			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at`
-
-	removeEnded = `DELETE FROM webhook_deliveries d USING ` + few + ` WHERE` + isHeld
-
-	writeRetried = `UPDATE webhook_deliveries d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
+			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at`)
+	removeEnded  = cluster.SQL(`DELETE FROM {webhook_deliveries} d USING ` + few + ` WHERE` + isHeld)
+	writeRetried = cluster.SQL(`UPDATE {webhook_deliveries} d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
 			response_status = n.response, reason = n.reason
-		FROM ` + few + ` WHERE` + isHeld
-
-	writeReleased = `UPDATE webhook_deliveries d SET leased_until = NULL FROM ` + few + ` WHERE` + isHeld
-
-	writeWorking = `UPDATE webhook_health h SET failing_since = NULL
+		FROM ` + few + ` WHERE` + isHeld)
+	writeReleased = cluster.SQL(`UPDATE {webhook_deliveries} d SET leased_until = NULL FROM ` + few + ` WHERE` + isHeld)
+	writeWorking  = cluster.SQL(`UPDATE {webhook_health} h SET failing_since = NULL
 		FROM (SELECT webhook_id FROM unnest($2::uuid[]) AS u(webhook_id) LIMIT cardinality($2::uuid[])) AS n
-		WHERE h.shard = $1 AND h.webhook_id = n.webhook_id AND h.failing_since IS NOT NULL`
-
-	writeFailing = `INSERT INTO webhook_health (shard, webhook_id, failing_since)
-		SELECT s.shard, n.webhook_id, $3 FROM shard_heads s, unnest($2::uuid[]) AS n(webhook_id) WHERE s.shard = $1
-		ON CONFLICT (shard, webhook_id) DO UPDATE SET failing_since = excluded.failing_since WHERE webhook_health.failing_since IS NULL`
-
-	findFailing = `SELECT h.webhook_id FROM unnest($2::uuid[]) AS n(webhook_id)
-		JOIN LATERAL (SELECT webhook_id FROM webhook_health
-			WHERE shard = $1 AND webhook_id = n.webhook_id AND failing_since <= $3 OFFSET 0) h ON true`
+		WHERE h.shard = $1 AND h.webhook_id = n.webhook_id AND h.failing_since IS NOT NULL`)
+	writeFailing = cluster.SQL(`INSERT INTO {webhook_health} AS webhook_health (shard, webhook_id, failing_since)
+		SELECT s.shard, n.webhook_id, $3 FROM {shard_heads} s, unnest($2::uuid[]) AS n(webhook_id) WHERE s.shard = $1
+		ON CONFLICT (shard, webhook_id) DO UPDATE SET failing_since = excluded.failing_since WHERE webhook_health.failing_since IS NULL`)
+	findFailing = cluster.SQL(`SELECT h.webhook_id FROM unnest($2::uuid[]) AS n(webhook_id)
+		JOIN LATERAL (SELECT webhook_id FROM {webhook_health}
+			WHERE shard = $1 AND webhook_id = n.webhook_id AND failing_since <= $3 OFFSET 0) h ON true`)
 )
 
 // tally is what a batch of results amounts to.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/outbound"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/statement"
@@ -116,15 +118,17 @@ func (w *Worker) Run(ctx context.Context) {
 	w.client.CloseIdleConnections()
 }
 
-// waiting uses the same index as findDue.
-const waiting = `SELECT FROM webhook_deliveries WHERE shard = $1 AND webhook_id > '00000000-0000-0000-0000-000000000000'`
+// waiting is about a shard. It uses the same index as findDue.
+const waiting = `SELECT FROM {webhook_deliveries} WHERE shard = %s AND webhook_id > '00000000-0000-0000-0000-000000000000'`
+
+var anyWaiting = queue.Due(fmt.Sprintf(waiting, "s.shard"))
 
 // forgotten are the shards that have a delivery and whose last look has found none.
 func (w *Worker) forgotten(ctx context.Context) ([]domain.Shard, error) {
 	if !slices.ContainsFunc(w.shards, func(s *shardWorker) bool { return s.empty.Load() }) {
 		return nil, nil
 	}
-	found, err := queue.DueIn(ctx, w.Pool, w.Shards, nil, waiting)
+	found, err := queue.DueIn(ctx, w.Pool, w.Shards, anyWaiting)
 	return slices.DeleteFunc(found, func(shard domain.Shard) bool { return !w.shards[shard].empty.Load() }), err
 }
 
@@ -158,9 +162,9 @@ func (s *shardWorker) run(ctx context.Context) {
 }
 
 // pruneLog finds the oldest by their index, and deletes each by its place.
-const pruneLog = `DELETE FROM webhook_log l
-	USING (SELECT ctid AS place FROM webhook_log WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED) d
-	WHERE l.shard = $1 AND l.ctid = d.place`
+var pruneLog = cluster.SQL(`DELETE FROM {webhook_log} l
+	USING (SELECT ctid AS place FROM {webhook_log} WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED) d
+	WHERE l.shard = $1 AND l.ctid = d.place`)
 
 // prune deletes deliveries that ended 30 days ago, in small steps.
 func (w *Worker) prune(ctx context.Context, shard domain.Shard) (more bool, err error) {

@@ -11,15 +11,16 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
 	"integrityledger/projections/ledgertest"
 )
 
 // Of rows of the table consumers, which a transaction may write.
-const (
-	putRow  = "INSERT INTO consumers (shard, consumer, position) VALUES ($1, $2, $3)"
-	moveRow = "UPDATE consumers SET position = position + 1 WHERE shard = $1 AND consumer = $2 RETURNING position"
-	countIn = "SELECT count(*) FROM consumers WHERE shard = $1 AND consumer = $2"
+var (
+	putRow  = cluster.SQL("INSERT INTO {consumers} (shard, consumer, position) VALUES ($1, $2, $3)")
+	moveRow = cluster.SQL("UPDATE {consumers} SET position = position + 1 WHERE shard = $1 AND consumer = $2 RETURNING position")
+	countIn = cluster.SQL("SELECT count(*) FROM {consumers} WHERE shard = $1 AND consumer = $2")
 )
 
 // TestWithin: several round trips on one shard are kept together or not at all, and the connection is given back each
@@ -122,7 +123,7 @@ func TestEverywhereFollowsMoves(t *testing.T) {
 	for shard := range domain.Shard(shards) {
 		orgs = append(orgs, l.Organization(t, shard, domain.InternalPlan))
 	}
-	const heads = "SELECT shard * 1000 + position FROM shard_heads WHERE position > 0"
+	heads := cluster.SQL("SELECT shard * 1000 + position FROM {shard_heads} WHERE position > 0")
 	for move := range int32(4) {
 		if move > 0 && pgtest.OnCitus() {
 			if err := clustertest.Move(ctx, l.URL, uint16(move)); err != nil {
