@@ -88,7 +88,7 @@ func (s *server) usage(r *http.Request) (any, error) {
 
 func viewWarnings(warnings []query.Warning) []wire.Warning {
 	return each(warnings, func(w query.Warning) wire.Warning {
-		return wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, Limit: &w.Limit, Used: &w.Used, ReachedAt: evidence.FormatTime(w.ReachedAt)}
+		return wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, Limit: w.Limit, Used: w.Used, ReachedAt: evidence.FormatTime(w.ReachedAt)}
 	})
 }
 

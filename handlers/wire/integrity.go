@@ -344,8 +344,8 @@ type CompanyUsage struct {
 type Warning struct {
 	Allowance string `json:"allowance"` // the name of a domain.Allowance
 	Percent   int    `json:"percent"`
-	Limit     *int64 `json:"limit"`
-	Used      *int64 `json:"used"`
+	Limit     int64  `json:"limit"`
+	Used      int64  `json:"used"`
 	ReachedAt string `json:"reachedAt"`
 }
 

@@ -74,11 +74,7 @@ func usageText(u wire.Allowance) string {
 		fmt.Fprintf(&b, "company       %s  %d\n", company.CompanyReference, company.Used)
 	}
 	for _, w := range u.Warnings {
-		of := ""
-		if w.Limit != nil && w.Used != nil {
-			of = fmt.Sprintf(" (%d of %d)", *w.Used, *w.Limit)
-		}
-		fmt.Fprintf(&b, "warning       %d %% of %s%s, reached at %s\n", w.Percent, w.Allowance, of, w.ReachedAt)
+		fmt.Fprintf(&b, "warning       %d %% of %s (%d of %d), reached at %s\n", w.Percent, w.Allowance, w.Used, w.Limit, w.ReachedAt)
 	}
 	return b.String()
 }
