@@ -360,11 +360,7 @@ func versionID(r *http.Request) domain.ArtifactVersionID {
 
 // approve approves a version whose latest review accepts it.
 func (s *server) approve(r *http.Request) (any, error) {
-	statement, err := bodyOf(r, readApproval)
-	if err != nil {
-		return nil, err
-	}
-	return s.approveVersion(r, statement)
+	return taken(r, readApproval, s.approveVersion)
 }
 
 func readApproval(o *strictjson.Object) (statement string) {

@@ -291,6 +291,26 @@ func bodyOf[Input any](r *http.Request, read func(*strictjson.Object) Input) (in
 	return input, err
 }
 
+// taken does what the body asks for.
+func taken[Input, Result any](r *http.Request, read func(*strictjson.Object) Input, do func(*http.Request, Input) (Result, error)) (result Result, err error) {
+	input, err := bodyOf(r, read)
+	if err == nil {
+		result, err = do(r, input)
+	}
+	return result, err
+}
+
+// filledIn does what the fields of a form ask for, read by the reader of the API.
+func filledIn[Input, Result any](
+	r *http.Request, fields *strictjson.Object, read func(*strictjson.Object) Input, do func(*http.Request, Input) (Result, error),
+) (result Result, err error) {
+	input, err := judged(fields, read)
+	if err == nil {
+		result, err = do(r, input)
+	}
+	return result, err
+}
+
 // readNothing reads a body that has no members.
 func readNothing(*strictjson.Object) struct{} { return struct{}{} }
 

@@ -26,11 +26,7 @@ func (s *server) viewCertificate(c query.Certificate) wire.Certificate {
 }
 
 func (s *server) issueCertificate(r *http.Request) (any, error) {
-	fields, err := bodyOf(r, readPublication)
-	if err != nil {
-		return nil, err
-	}
-	return s.certifyVersion(r, fields)
+	return taken(r, readPublication, s.certifyVersion)
 }
 
 // readPublication reads the fields that a certificate makes public.
@@ -98,11 +94,7 @@ func certificateID(r *http.Request) domain.PublicID { return publicID(variable(r
 
 // revokeCertificate revokes a certificate. The reason is seen in the audit history only.
 func (s *server) revokeCertificate(r *http.Request) (any, error) {
-	reason, err := bodyOf(r, readRevocation)
-	if err != nil {
-		return nil, err
-	}
-	return s.endCertificate(r, reason)
+	return taken(r, readRevocation, s.endCertificate)
 }
 
 func readRevocation(o *strictjson.Object) string {

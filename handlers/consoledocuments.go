@@ -284,12 +284,8 @@ func stepByHand[Input any](
 	if step == certifyStep || step == revokeStep {
 		err = s.recentlyProved(r)
 	}
-	var input Input
 	if err == nil {
-		input, err = judged(strictjson.Fields(members), read)
-	}
-	if err == nil {
-		_, err = do(r, input)
+		_, err = filledIn(r, strictjson.Fields(members), read, do)
 	}
 	if err != nil {
 		return s.showStep(r, step, typed, err)

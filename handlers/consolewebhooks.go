@@ -115,11 +115,7 @@ func (s *server) createWebhookByHand(r *http.Request) (any, error) {
 	if err := s.boundForm(r, "company", len(chosen)); err != nil {
 		return nil, err
 	}
-	create, err := judged(strictjson.Fields(values, "types"), s.readWebhook)
-	var added wire.WebhookWithSecret
-	if err == nil {
-		added, err = s.addWebhook(r, create)
-	}
+	added, err := filledIn(r, strictjson.Fields(values, "types"), s.readWebhook, s.addWebhook)
 	if err != nil {
 		return s.showNewWebhook(r, typed, chosen, err)
 	}
@@ -275,11 +271,7 @@ func (s *server) enableWebhook(r *http.Request) (any, error) {
 
 // changedByHand makes the change that a form asks for; lists are its fields that are lists.
 func (s *server) changedByHand(r *http.Request, typed *web.WebhookForm, done response, lists ...string) (any, error) {
-	change, err := judged(strictjson.Fields(form(r), lists...), s.readWebhookChange)
-	if err == nil {
-		err = s.changeWebhook(r, change)
-	}
-	if err != nil {
+	if _, err := filledIn(r, strictjson.Fields(form(r), lists...), s.readWebhookChange, s.changeWebhook); err != nil {
 		return s.showWebhook(r, typed, err)
 	}
 	return done, nil
@@ -351,11 +343,7 @@ func (s *server) rotateSecretByHand(r *http.Request) (any, error) {
 	if seconds := inSeconds(form(r).Get("hours"), overlaps()); seconds != "" {
 		typed.Set("overlapSeconds", seconds)
 	}
-	overlap, err := judged(strictjson.Fields(typed), readSecretOverlap)
-	var rotated wire.WebhookWithSecret
-	if err == nil {
-		rotated, err = s.rotated(r, overlap)
-	}
+	rotated, err := filledIn(r, strictjson.Fields(typed), readSecretOverlap, s.rotated)
 	if err != nil {
 		return s.showWebhook(r, nil, err)
 	}
@@ -379,18 +367,18 @@ func (s *server) redeliverByHand(r *http.Request) (any, error) {
 }
 
 // sentByHand does what the API does and leads back to the deliveries, which say so.
-func (s *server) sentByHand(r *http.Request, send handler, said string) (any, error) {
-	if _, err := send(r); err != nil {
+func (s *server) sentByHand(r *http.Request, send func(*http.Request, struct{}) (any, error), said string) (any, error) {
+	if _, err := send(r, struct{}{}); err != nil {
 		return s.showWebhook(r, nil, err)
 	}
 	return toWebhook(r, saying("#deliveries", said)), nil
 }
 
-// askedReplay reads the range that was typed.
-func askedReplay(typed url.Values, dryRun bool) (query.Replay, error) {
+// replayOf replays the range that was typed, or counts it.
+func (s *server) replayOf(r *http.Request, typed url.Values, dryRun bool) (wire.Replay, error) {
 	typed = maps.Clone(typed)
 	typed.Set("dryRun", strconv.FormatBool(dryRun))
-	return judged(strictjson.Fields(typed), readReplay)
+	return filledIn(r, strictjson.Fields(typed), readReplay, s.replayed)
 }
 
 // replayPage asks for a range, and counts what the destination has missed of one that was asked for.
@@ -399,11 +387,7 @@ func (s *server) replayPage(r *http.Request) (any, error) {
 	if !values.Has("fromSequence") {
 		return s.showReplay(r, url.Values{"fromSequence": {"1"}}, nil, nil)
 	}
-	asked, err := askedReplay(values, true)
-	var counted wire.Replay
-	if err == nil {
-		counted, err = s.replayed(r, asked)
-	}
+	counted, err := s.replayOf(r, values, true)
 	return s.showReplay(r, values, &counted.Count, err)
 }
 
@@ -433,11 +417,7 @@ func (s *server) showReplay(r *http.Request, values url.Values, count *int, refu
 // replayByHand queues what was counted, and leads to the count of the rest where there is more.
 func (s *server) replayByHand(r *http.Request) (any, error) {
 	values := form(r)
-	asked, err := askedReplay(values, false)
-	var replayed wire.Replay
-	if err == nil {
-		replayed, err = s.replayed(r, asked)
-	}
+	replayed, err := s.replayOf(r, values, false)
 	if err != nil {
 		return s.showReplay(r, values, nil, err)
 	}

@@ -72,11 +72,7 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 
 // createWebhook adds a destination; its secret is in this answer only.
 func (s *server) createWebhook(r *http.Request) (any, error) {
-	create, err := bodyOf(r, s.readWebhook)
-	if err != nil {
-		return nil, err
-	}
-	created, err := s.addWebhook(r, create)
+	created, err := taken(r, s.readWebhook, s.addWebhook)
 	return response{status: http.StatusCreated, data: created}, err
 }
 
@@ -147,22 +143,15 @@ func (s *server) readWebhookChange(o *strictjson.Object) (change domain.UpdateWe
 
 // updateWebhook changes the members that are there.
 func (s *server) updateWebhook(r *http.Request) (any, error) {
-	change, err := bodyOf(r, s.readWebhookChange)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.changeWebhook(r, change); err != nil {
-		return nil, err
-	}
-	return s.webhook(r)
+	return taken(r, s.readWebhookChange, s.changeWebhook)
 }
 
 // changeWebhook changes the destination of the path. Enabling a destination that was disabled is how its owner says that
 // it works again.
-func (s *server) changeWebhook(r *http.Request, change domain.UpdateWebhook) error {
+func (s *server) changeWebhook(r *http.Request, change domain.UpdateWebhook) (any, error) {
 	if change.URL != nil {
 		if err := s.refuseBlocked(*change.URL); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	command := &change
@@ -171,7 +160,10 @@ func (s *server) changeWebhook(r *http.Request, change domain.UpdateWebhook) err
 	if err == nil && command.Status != nil && *command.Status == domain.WebhookActive {
 		err = s.Store.Forgive(r.Context(), command.Organization, command.Webhook)
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return s.webhook(r)
 }
 
 func (s *server) deleteWebhook(r *http.Request) (any, error) {
@@ -242,26 +234,20 @@ func (s *server) listDeliveries(r *http.Request) (any, error) {
 
 // testWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
 func (s *server) testWebhook(r *http.Request) (any, error) {
-	if _, err := bodyOf(r, readNothing); err != nil {
-		return nil, err
-	}
-	return s.sendTest(r)
+	return taken(r, readNothing, s.sendTest)
 }
 
-func (s *server) sendTest(r *http.Request) (any, error) {
+func (s *server) sendTest(r *http.Request, _ struct{}) (any, error) {
 	now := s.Now()
 	d, err := s.Store.TestDelivery(r.Context(), callOf(r).access.Organization, webhookID(r), domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now), now)
 	return s.queued(r, viewDelivery(d), err)
 }
 
 func (s *server) redeliver(r *http.Request) (any, error) {
-	if _, err := bodyOf(r, readNothing); err != nil {
-		return nil, err
-	}
-	return s.sendAgain(r)
+	return taken(r, readNothing, s.sendAgain)
 }
 
-func (s *server) sendAgain(r *http.Request) (any, error) {
+func (s *server) sendAgain(r *http.Request, _ struct{}) (any, error) {
 	id := pathID(r, "deliveryId", domain.ParseID[domain.DeliveryID])
 	d, err := s.Store.Redeliver(r.Context(), callOf(r).access.Organization, id, s.Now())
 	return s.queued(r, viewDelivery(d), err)
@@ -277,11 +263,7 @@ func (s *server) queued(r *http.Request, data any, err error) (any, error) {
 
 // replay queues what a destination has missed, or counts it.
 func (s *server) replay(r *http.Request) (any, error) {
-	asked, err := bodyOf(r, readReplay)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := s.replayed(r, asked)
+	answer, err := taken(r, readReplay, s.replayed)
 	if answer.DryRun {
 		return answer, err
 	}
