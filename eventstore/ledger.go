@@ -296,7 +296,7 @@ func (l *Ledger) Queues() map[domain.Shard]QueueState {
 	states := map[domain.Shard]QueueState{}
 	for shard, q := range l.shards {
 		q.mu.Lock()
-		states[shard] = QueueState{q.size, q.capacity, q.refused}
+		states[shard] = QueueState{q.waiting.Len(), q.capacity, q.refused}
 		q.mu.Unlock()
 	}
 	return states

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/fair"
 )
 
 // item is one command on its way to a group.
@@ -54,9 +54,7 @@ func (it item) answer(a Answer) {
 type queue struct {
 	mu       sync.Mutex
 	arrived  *sync.Cond
-	waiting  map[domain.OrganizationID][]item
-	turns    []domain.OrganizationID // every organization in waiting, in the order of their turns
-	size     int                     // commands in waiting
+	waiting  fair.Line[domain.OrganizationID, item]
 	held     map[domain.OrganizationID]int
 	taken    int // places that are held
 	capacity int
@@ -83,7 +81,7 @@ const isolation = time.Minute
 
 func newQueue(capacity int) *queue {
 	q := &queue{
-		waiting: map[domain.OrganizationID][]item{}, held: map[domain.OrganizationID]int{}, capacity: capacity,
+		held: map[domain.OrganizationID]int{}, capacity: capacity,
 		isolated: map[domain.OrganizationID]time.Duration{},
 	}
 	q.arrived = sync.NewCond(&q.mu)
@@ -106,8 +104,7 @@ func (q *queue) hold(organization domain.OrganizationID, n int) (int, error) {
 	if q.closed {
 		return 0, errShuttingDown
 	}
-	held, free := q.held[organization], q.capacity-q.taken
-	admitted := max(0, min(n, q.capacity/4-held, (free-held+1)/2))
+	admitted := fair.Room(n, q.held[organization], q.capacity/4, q.capacity-q.taken)
 	q.refused += int64(n - admitted)
 	q.taken += admitted
 	if admitted > 0 {
@@ -147,12 +144,7 @@ func (q *queue) put(it item, admitted bool) error {
 			return QueueFull()
 		}
 	}
-	mine := q.waiting[organization]
-	if len(mine) == 0 {
-		q.turns = append(q.turns, organization)
-	}
-	q.waiting[organization] = append(mine, it)
-	q.size++
+	q.waiting.Push(organization, it)
 	q.arrived.Signal()
 	return nil
 }
@@ -161,7 +153,7 @@ func (q *queue) put(it item, admitted bool) error {
 func (q *queue) wait() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.size == 0 {
+	for q.waiting.Len() == 0 {
 		if q.closed {
 			return false
 		}
@@ -180,48 +172,27 @@ func (q *queue) isolate(organization domain.OrganizationID, back ...item) {
 	now := q.now()
 	maps.DeleteFunc(q.isolated, func(_ domain.OrganizationID, until time.Duration) bool { return now >= until })
 	q.isolated[organization] = now + isolation
-	if len(back) == 0 {
-		return
+	if len(back) > 0 {
+		q.waiting.PushFront(organization, back...)
+		q.taken += len(back)
+		q.held[organization] += len(back)
 	}
-	mine := q.waiting[organization]
-	if len(mine) == 0 {
-		q.turns = append(q.turns, organization)
-	}
-	q.waiting[organization] = slices.Concat(back, mine)
-	q.size += len(back)
-	q.taken += len(back)
-	q.held[organization] += len(back)
 }
 
-// parted are the organizations in turns that share groups, with how many commands they have, and those that are
-// committed alone.
-func (q *queue) parted() (sharing []domain.OrganizationID, commands int, alone []domain.OrganizationID) {
+// parted returns the organizations that share groups and those that are committed alone, each in turn.
+func (q *queue) parted() (sharing, alone []domain.OrganizationID) {
 	if len(q.isolated) == 0 {
-		return q.turns, q.size, nil
+		return q.waiting.Keys(), nil
 	}
 	now := q.now()
-	for _, organization := range q.turns {
+	for _, organization := range q.waiting.Keys() {
 		if until, found := q.isolated[organization]; found && now < until {
 			alone = append(alone, organization)
 		} else {
 			sharing = append(sharing, organization)
-			commands += len(q.waiting[organization])
 		}
 	}
-	return sharing, commands, alone
-}
-
-// remove moves the first commands of an organization from the queue to a group.
-func (q *queue) remove(organization domain.OrganizationID, n int, group []item) []item {
-	mine := q.waiting[organization]
-	group = append(group, mine[:n]...)
-	clear(mine[:n])
-	if q.waiting[organization] = mine[n:]; n == len(mine) {
-		delete(q.waiting, organization)
-	}
-	q.size -= n
-	q.free(organization, n)
-	return group
+	return sharing, alone
 }
 
 // take removes up to weight commands, in fair shares: one of each organization in turn, until the group is full or each
@@ -230,18 +201,13 @@ func (q *queue) remove(organization domain.OrganizationID, n int, group []item) 
 func (q *queue) take(weight int) []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.size == 0 {
+	if q.waiting.Len() == 0 {
 		return nil
 	}
-	sharing, commands, alone := q.parted()
+	sharing, alone := q.parted()
 	if q.alone = len(alone) > 0 && (len(sharing) == 0 || !q.alone); q.alone {
-		organization := alone[0]
-		group := q.remove(organization, 1, nil)
-		q.turns = slices.Concat(sharing, alone[1:])
-		if len(q.waiting[organization]) > 0 {
-			q.turns = append(q.turns, organization)
-		}
-		return group
+		q.free(alone[0], 1)
+		return []item{q.waiting.Take(alone[0])}
 	}
 	if len(sharing) > 1 || !q.last.IsZero() && sharing[0] != q.last {
 		q.shared = sharedGroups
@@ -252,35 +218,12 @@ func (q *queue) take(weight int) []item {
 		part = max(1, weight/sharedPart)
 	}
 	q.last = sharing[0]
-	type portion struct {
-		organization domain.OrganizationID
-		taken        int
-	}
-	portions := make([]portion, len(sharing))
-	for i, organization := range sharing {
-		portions[i].organization = organization
-	}
-	total, next := 0, 0 // next: whose turn comes after the group
-	for round := 0; round < part && total < min(weight, commands); round++ {
-		for i := range portions {
-			if p := &portions[i]; p.taken < len(q.waiting[p.organization]) && total < weight {
-				p.taken++
-				total++
-				next = i + 1
-			}
-		}
-	}
-	q.turns = append(q.turns[:0], alone...)
-	for _, p := range slices.Concat(portions[next:], portions[:next]) {
-		if p.taken < len(q.waiting[p.organization]) {
-			q.turns = append(q.turns, p.organization)
-		}
-	}
-	slices.SortFunc(portions, func(a, b portion) int { return bytes.Compare(a.organization[:], b.organization[:]) })
-	group := make([]item, 0, total)
-	for _, p := range portions {
-		if p.taken > 0 {
-			group = q.remove(p.organization, p.taken, group)
+	group := q.waiting.Deal(sharing, weight, part, func(a, b domain.OrganizationID) int { return bytes.Compare(a[:], b[:]) })
+	for i, first := 1, 0; i <= len(group); i++ {
+		organization := group[first].command.CommandOrigin().Organization
+		if i == len(group) || group[i].command.CommandOrigin().Organization != organization {
+			q.free(organization, i-first)
+			first = i
 		}
 	}
 	return group

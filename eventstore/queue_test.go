@@ -80,8 +80,8 @@ func TestQueueGoesOnWhereTheGroupEnded(t *testing.T) {
 			t.Errorf("group %d is %q, want %q", i, got, want)
 		}
 	}
-	if q.size != 0 || q.taken != 0 || len(q.turns) != 0 || len(q.waiting) != 0 {
-		t.Errorf("an emptied queue holds %d commands, %d places, %d turns", q.size, q.taken, len(q.turns))
+	if q.waiting.Len() != 0 || q.taken != 0 || len(q.waiting.Keys()) != 0 {
+		t.Errorf("an emptied queue holds %d commands, %d places, %d turns", q.waiting.Len(), q.taken, len(q.waiting.Keys()))
 	}
 }
 
@@ -198,7 +198,7 @@ func TestAdmissionHoldsPlaces(t *testing.T) {
 	if _, err := q.admit(organizationOf(1), 1); err == nil {
 		t.Error("a closed queue admits")
 	}
-	if q.put(command(1, 0), true) == nil || q.taken != 0 || q.size != 0 {
+	if q.put(command(1, 0), true) == nil || q.taken != 0 || q.waiting.Len() != 0 {
 		t.Error("a closed queue took an admitted command, or keeps its place")
 	}
 }
@@ -290,12 +290,16 @@ func TestIsolatedOrganizationsShareEverySecondGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	now++
-	sharing, commands, alone := q.parted()
-	if len(sharing) != 6 || len(alone) != 1 || alone[0] != organizationOf(2) || commands != q.size-2 {
+	sharing, alone := q.parted()
+	commands := 0
+	for _, organization := range sharing {
+		commands += q.waiting.LenOf(organization)
+	}
+	if len(sharing) != 6 || len(alone) != 1 || alone[0] != organizationOf(2) || commands != q.waiting.Len()-2 {
 		t.Errorf("after a minute %d organizations share groups (%d commands) and %v are alone", len(sharing), commands, alone)
 	}
 	now += isolation / 2
-	for order := map[byte]int{}; q.size > 0; {
+	for order := map[byte]int{}; q.waiting.Len() > 0; {
 		for _, it := range q.take(10_000) {
 			o := it.command.CommandOrigin().Organization[0]
 			if it.index < order[o] {
@@ -304,8 +308,8 @@ func TestIsolatedOrganizationsShareEverySecondGroup(t *testing.T) {
 			order[o] = it.index
 		}
 	}
-	if q.taken != 0 || len(q.turns) != 0 || len(q.waiting) != 0 || len(q.held) != 0 {
-		t.Errorf("an emptied queue holds %d places, %d turns", q.taken, len(q.turns))
+	if q.taken != 0 || len(q.waiting.Keys()) != 0 || len(q.held) != 0 {
+		t.Errorf("an emptied queue holds %d places, %d turns", q.taken, len(q.waiting.Keys()))
 	}
 	q.isolate(organizationOf(7))
 	if len(q.isolated) != 1 {

@@ -15,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/fair"
 )
 
 // fairSemaphore is a weighted semaphore that is round robin by organization: what becomes free goes to the
@@ -34,23 +35,17 @@ type fairSemaphore struct {
 	// closing, once closed, ends every wait.
 	closing <-chan struct{}
 
-	mu            sync.Mutex
-	held          int
-	organizations map[domain.OrganizationID]*holder
-	turns         []domain.OrganizationID // those with requests that wait, whose turn is next first
-	last          domain.OrganizationID   // that asked last
-	shared        int                     // requests to come for which more than one organization counts as asking
+	mu     sync.Mutex
+	held   int                           // units of all organizations
+	of     map[domain.OrganizationID]int // units of each that has some
+	queue  fair.Line[domain.OrganizationID, *claimant]
+	last   domain.OrganizationID // that asked last
+	shared int                   // requests to come for which more than one organization counts as asking
 }
 
 // sharedRequests is for how many requests an organization that has asked keeps another from having everything: about a
 // second of what a process can do.
 const sharedRequests = 4096
-
-// holder is an organization that holds units, or waits for some.
-type holder struct {
-	held    int
-	waiting []*claimant
-}
 
 type claimant struct {
 	n       int
@@ -58,7 +53,7 @@ type claimant struct {
 }
 
 func newFairSemaphore(most, each, line int) *fairSemaphore {
-	return &fairSemaphore{most: most, each: each, line: line, organizations: map[domain.OrganizationID]*holder{}}
+	return &fairSemaphore{most: most, each: each, line: line, of: map[domain.OrganizationID]int{}}
 }
 
 // acquire waits for n units. A request for more than one organization may hold gets as many as that. It fails at once
@@ -83,17 +78,13 @@ func (s *fairSemaphore) enter(o domain.OrganizationID, n int) (*claimant, error)
 		s.shared = sharedRequests
 	}
 	s.last = o
-	mine := s.organizations[o]
-	if mine == nil {
-		mine = &holder{}
-		s.organizations[o] = mine
+	if s.queue.Len() == 0 && !s.exceeds(o, l.n) && s.held+l.n <= s.most {
+		s.grant(o, l)
+		return l, nil
 	}
-	if len(mine.waiting) == 0 {
-		s.turns = append(s.turns, o)
-	}
-	mine.waiting = append(mine.waiting, l)
+	s.queue.Push(o, l)
 	s.dispatch()
-	if len(mine.waiting) > s.line {
+	if s.queue.LenOf(o) > s.line {
 		s.leave(o, l)
 		return nil, errors.New("too many requests of the organization wait")
 	}
@@ -148,57 +139,49 @@ func (s *fairSemaphore) withdraw(o domain.OrganizationID, l *claimant) {
 // its share is passed over; where everything is held, nobody overtakes the one whose turn it is, or a large request
 // would wait for ever.
 func (s *fairSemaphore) dispatch() {
-	each := s.each
-	if s.shared == 0 {
-		each = max(each, s.alone)
-	}
-	for i := 0; i < len(s.turns); {
-		o := s.turns[i]
-		mine := s.organizations[o]
-		l := mine.waiting[0]
-		if mine.held+l.n > each || s.yields && mine.held > 0 && mine.held+l.n > s.most-s.held-l.n {
+	for i := 0; i < len(s.queue.Keys()); {
+		o := s.queue.Keys()[i]
+		n := s.queue.First(o).n
+		if s.exceeds(o, n) {
 			i++
 			continue
 		}
-		if s.held+l.n > s.most {
+		if s.held+n > s.most {
 			return
 		}
-		s.held += l.n
-		mine.held += l.n
-		mine.waiting = mine.waiting[1:]
-		s.turns = slices.Delete(s.turns, i, i+1)
-		if len(mine.waiting) > 0 {
-			s.turns = append(s.turns, o)
-		}
-		close(l.granted)
+		s.grant(o, s.queue.Take(o))
 	}
+}
+
+// exceeds reports whether an organization with n more units would hold more than its share.
+func (s *fairSemaphore) exceeds(o domain.OrganizationID, n int) bool {
+	each, mine := s.each, s.of[o]
+	if s.shared == 0 {
+		each = max(each, s.alone)
+	}
+	return mine+n > each || s.yields && mine > 0 && mine+n > s.most-s.held-n
+}
+
+func (s *fairSemaphore) grant(o domain.OrganizationID, l *claimant) {
+	s.held += l.n
+	s.of[o] += l.n
+	close(l.granted)
 }
 
 // crowded reports whether another organization waits that holds less than its share.
 func (s *fairSemaphore) crowded(o domain.OrganizationID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.turns, func(other domain.OrganizationID) bool {
-		return other != o && s.organizations[other].held < s.each
+	return slices.ContainsFunc(s.queue.Keys(), func(other domain.OrganizationID) bool {
+		return other != o && s.of[other] < s.each
 	})
 }
 
 // leave takes a request that was not granted out of the line.
 func (s *fairSemaphore) leave(o domain.OrganizationID, l *claimant) bool {
-	mine := s.organizations[o]
-	if mine == nil {
+	if !s.queue.Remove(o, func(other *claimant) bool { return other == l }) {
 		return false
 	}
-	i := slices.Index(mine.waiting, l)
-	if i < 0 {
-		return false
-	}
-	mine.waiting = slices.Delete(mine.waiting, i, i+1)
-	if len(mine.waiting) == 0 {
-		at := slices.Index(s.turns, o)
-		s.turns = slices.Delete(s.turns, at, at+1)
-	}
-	s.forget(o, mine)
 	s.dispatch()
 	return true
 }
@@ -207,16 +190,10 @@ func (s *fairSemaphore) release(o domain.OrganizationID, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held -= n
-	mine := s.organizations[o]
-	mine.held -= n
-	s.forget(o, mine)
-	s.dispatch()
-}
-
-func (s *fairSemaphore) forget(o domain.OrganizationID, mine *holder) {
-	if mine.held == 0 && len(mine.waiting) == 0 {
-		delete(s.organizations, o)
+	if s.of[o] -= n; s.of[o] == 0 {
+		delete(s.of, o)
 	}
+	s.dispatch()
 }
 
 // Large bodies are counted in units of the work that they may be: an item of a batch, or bytesPerUnit. An organization

@@ -19,13 +19,10 @@ import (
 )
 
 // waiting is how many requests wait for the semaphore.
-func (s *fairSemaphore) waiting() (n int) {
+func (s *fairSemaphore) waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.organizations {
-		n += len(o.waiting)
-	}
-	return n
+	return s.queue.Len()
 }
 
 // inLine starts a request for n units and returns once it waits; granted receives the
@@ -65,7 +62,7 @@ func TestFairSemaphoreServesOrganizationsInTurn(t *testing.T) {
 		t.Errorf("served %v, want %v", order, want)
 	}
 	release()
-	if s.held != 0 || len(s.organizations) != 0 || len(s.turns) != 0 {
+	if s.held != 0 || len(s.of) != 0 || s.queue.Len() != 0 {
 		t.Errorf("something is left: %+v", s)
 	}
 }
@@ -144,8 +141,8 @@ func TestSinglesHaveAllWhileAlone(t *testing.T) {
 	for range 100 {
 		take(one)
 	}
-	if len(s.organizations) != 2 || s.organizations[one].held != singlesShare-1+100 {
-		t.Errorf("%+v", s.organizations[one])
+	if len(s.of) != 2 || s.of[one] != singlesShare-1+100 {
+		t.Errorf("%+v", s.of)
 	}
 }
 
@@ -167,11 +164,12 @@ func TestCallerWhoLeavesGivesItsUnitsBack(t *testing.T) {
 		pgtest.Eventually(t, "the request waits", func() (bool, error) { return s.waiting() == 1, nil })
 		s.mu.Lock()
 		leave()
-		s.held, s.organizations[o].held = 0, 0
+		s.held = 0
+		delete(s.of, o)
 		s.dispatch()
 		s.mu.Unlock()
 		caller.Wait()
-		if s.held != 0 || len(s.organizations) != 0 || len(s.turns) != 0 {
+		if s.held != 0 || len(s.of) != 0 || s.queue.Len() != 0 {
 			t.Fatalf("something is left: %+v", s)
 		}
 	}
