@@ -81,7 +81,7 @@ func readLimit(o *strictjson.Object) int { return int(integer(o, "limit", 1, 100
 // A cursor is opaque to callers: it is what the last entry of the page before is ordered by.
 func formatCursor(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// cursor reads the cursor after, whose text must be valid; "" if there is none.
+// cursor reads the cursor after, whose text must be valid; "" if it is absent.
 func cursor(o *strictjson.Object, valid func(text string) bool) string {
 	value := o.String("after", strictjson.Optional)
 	if !o.OK("after") {

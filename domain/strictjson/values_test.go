@@ -27,7 +27,7 @@ func TestQueryKeepsItsWords(t *testing.T) {
 	o.Match("word", Optional, func(string) bool { return false }, "must be a word")
 	o.String("absent", Required)
 	if empty := o.NullableString("empty", Optional); empty == nil {
-		t.Error("an empty parameter is none")
+		t.Error("an empty parameter was taken for null")
 	}
 	if list := o.StringList("list", Optional, 9); !slices.Equal(list, []string{"a", "b"}) {
 		t.Error(list)
