@@ -161,7 +161,9 @@ func Within(ctx context.Context, db Database, shard domain.Shard, do func(pgx.Tx
 }
 
 // within reports whether do was begun: the node holds the shard.
-func (r *Router) within(ctx context.Context, shard domain.Shard, do func(pgx.Tx) error) (piece *cluster.Piece, begun bool, err error) {
+func (r *Router) within(ctx context.Context, shard domain.Shard, do func(pgx.Tx) error) (
+	piece *cluster.Piece, begun bool, err error,
+) {
 	conn, piece, err := r.nodes.Acquire(ctx, uint16(shard))
 	if err != nil {
 		return nil, false, err
@@ -270,7 +272,9 @@ func (r firstRow) Scan(targets ...any) error {
 }
 
 // Everywhere asks one question about all shards of a ledger: one server, or each node (cluster.Everywhere).
-func Everywhere[T any](ctx context.Context, db Database, shards int, scan pgx.RowToFunc[T], question string, args ...any) ([]T, error) {
+func Everywhere[T any](
+	ctx context.Context, db Database, shards int, scan pgx.RowToFunc[T], question string, args ...any,
+) ([]T, error) {
 	if r, ok := db.(*Router); ok {
 		return cluster.Everywhere(ctx, r.Pool, r.nodes, shards, scan, question, args...)
 	}
@@ -281,7 +285,9 @@ func Everywhere[T any](ctx context.Context, db Database, shards int, scan pgx.Ro
 // EachShard is one round of upkeep: it works in one shard after another, goes on after an error and returns all errors.
 // After an UnansweredError it leaves out the other shards of that node until the next round, so that a silent node
 // costs the others one wait.
-func EachShard(ctx context.Context, db Database, shards []domain.Shard, do func(context.Context, domain.Shard) error) (failed error) {
+func EachShard(
+	ctx context.Context, db Database, shards []domain.Shard, do func(context.Context, domain.Shard) error,
+) (failed error) {
 	silent, leftOut := map[int32]bool{}, 0
 	for _, shard := range shards {
 		if err := ctx.Err(); err != nil {
@@ -301,7 +307,8 @@ func EachShard(ctx context.Context, db Database, shards []domain.Shard, do func(
 		}
 	}
 	if leftOut > 0 {
-		failed = errors.Join(failed, fmt.Errorf("%d more shards of the nodes that did not answer are left for the next round", leftOut))
+		failed = errors.Join(failed, fmt.Errorf(
+			"%d more shards of the nodes that did not answer are left for the next round", leftOut))
 	}
 	return failed
 }

@@ -25,7 +25,8 @@ var (
 	insertOrganization = cluster.SQL(`INSERT INTO {organization_state} (shard, organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at)
 	VALUES ($1, $2, 0, $3, $4, $5, $6, 0, $7)`)
 	updatePlan   = cluster.SQL(`UPDATE {organization_state} SET plan = $3, internal = $4, per_minute = $5 WHERE shard = $1 AND organization_id = $2`)
-	updateLimits = cluster.SQL(`UPDATE {organization_state} SET unfinalized_limit = $3 WHERE shard = $1 AND organization_id = $2`)
+	updateLimits = cluster.SQL(`UPDATE {organization_state} SET unfinalized_limit = $3
+		WHERE shard = $1 AND organization_id = $2`)
 	// The first warning of a new month, or of another limit, replaces those before, which stay in the log. The warnings about
 	// versions are columns of organization_state, which every group reads.
 	updateWarnings = cluster.SQL(`UPDATE {organization_state} o SET warned_period = $3, warned_limit = $4,
@@ -54,9 +55,10 @@ var (
 	ON CONFLICT (shard, organization_id, member_id) DO UPDATE SET email_id = excluded.email_id, role = excluded.role, status = excluded.status,
 		invitation_sha256 = excluded.invitation_sha256, invited_until = excluded.invited_until, email_sha256 = excluded.email_sha256`)
 	eraseAddresses = cluster.SQL(`UPDATE {members} SET email_sha256 = NULL WHERE shard = $1 AND organization_id = $2 AND email_id = ANY($3)`)
-	joinMember     = cluster.SQL(`UPDATE {members} SET status = $4 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`)
-	updateMember   = cluster.SQL(`UPDATE {members} SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`)
-	insertKey      = cluster.SQL(`INSERT INTO {api_keys} (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, networks,
+	joinMember     = cluster.SQL(`UPDATE {members} SET status = $4
+		WHERE shard = $1 AND organization_id = $2 AND member_id = $3`)
+	updateMember = cluster.SQL(`UPDATE {members} SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`)
+	insertKey    = cluster.SQL(`INSERT INTO {api_keys} (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, networks,
 		max_version_step, name_id, created_by, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`)
 	renameKey       = cluster.SQL(`UPDATE {api_keys} SET name_id = $3 WHERE shard = $1 AND key_id = $2`)
@@ -64,7 +66,8 @@ var (
 	revokeKey       = cluster.SQL(`UPDATE {api_keys} SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`)
 	insertCompany   = cluster.SQL(`INSERT INTO {companies} (shard, company_id, organization_id, reference, created_at) VALUES ($1, $2, $3, $4, $5)`)
 	closeCompany    = cluster.SQL(`UPDATE {companies} SET closed_at = $3 WHERE shard = $1 AND company_id = $2`)
-	upsertGrant     = cluster.SQL(`INSERT INTO {grants} (shard, key_id, company_id, enabled, updated_at) VALUES ($1, $2, $3, $4, $5)
+	upsertGrant     = cluster.SQL(`INSERT INTO {grants} (shard, key_id, company_id, enabled, updated_at)
+		VALUES ($1, $2, $3, $4, $5)
 	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`)
 )
 
@@ -94,7 +97,8 @@ var (
 	WHERE shard = $1 AND webhook_id = $2`)
 	disableWebhook = cluster.SQL(`UPDATE {webhooks} SET status = 'disabled', disabled_reason = $3, updated_at = $4
 	WHERE shard = $1 AND webhook_id = $2`)
-	deleteWebhook       = cluster.SQL(`UPDATE {webhooks} SET status = 'deleted', updated_at = $3 WHERE shard = $1 AND webhook_id = $2`)
+	deleteWebhook = cluster.SQL(`UPDATE {webhooks} SET status = 'deleted', updated_at = $3
+		WHERE shard = $1 AND webhook_id = $2`)
 	deleteWebhookAccess = cluster.SQL(`WITH taken AS (
 		UPDATE {company_webhooks} SET enabled = false, updated_at = $3 WHERE shard = $1 AND webhook_id = $2 AND enabled RETURNING company_id
 	)
@@ -114,11 +118,15 @@ const (
 )
 
 var (
-	ensureAccount = cluster.SQL(`INSERT INTO {artifact_accounts} (shard, organization_id, retention_days, credits) VALUES ($1, $2, 0, 0)
+	ensureAccount = cluster.SQL(`INSERT INTO {artifact_accounts} (shard, organization_id, retention_days, credits)
+		VALUES ($1, $2, 0, 0)
 	ON CONFLICT (shard, organization_id) DO NOTHING`)
-	setRetention      = cluster.SQL(`UPDATE {artifact_accounts} SET retention_days = $3 WHERE shard = $1 AND organization_id = $2`)
-	addCredits        = cluster.SQL(`UPDATE {artifact_accounts} SET credits = credits + $3 WHERE shard = $1 AND organization_id = $2`)
-	countRegistration = cluster.SQL(`INSERT INTO {artifact_usage} AS u (shard, organization_id, period, used) VALUES ($1, $2, $3, 1)
+	setRetention = cluster.SQL(`UPDATE {artifact_accounts} SET retention_days = $3
+		WHERE shard = $1 AND organization_id = $2`)
+	addCredits = cluster.SQL(`UPDATE {artifact_accounts} SET credits = credits + $3
+		WHERE shard = $1 AND organization_id = $2`)
+	countRegistration = cluster.SQL(`INSERT INTO {artifact_usage} AS u (shard, organization_id, period, used)
+		VALUES ($1, $2, $3, 1)
 	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + 1`)
 	insertArtifact = cluster.SQL(`INSERT INTO {artifacts} (shard, artifact_id, organization_id, latest_version, certified, created_at, updated_at)
 	VALUES ($1, $2, $3, 1, 0, $4, $4)`)
@@ -139,10 +147,12 @@ var (
 	insertCertificate = cluster.SQL(`INSERT INTO {certificates} (shard, public_id, version_id, artifact_id, organization_id, public_fields, payload_id, key_id,
 		signature, issued_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`)
-	certifyArtifact    = cluster.SQL(`UPDATE {artifacts} SET certified = $3, certified_by = $4 WHERE shard = $1 AND artifact_id = $2`)
-	replaceCertificate = cluster.SQL(`UPDATE {certificates} SET replaced_at = $3, replaced_by = $4 WHERE shard = $1 AND public_id = $2`)
-	revokeCertificate  = cluster.SQL(`UPDATE {certificates} SET revoked_at = $3 WHERE shard = $1 AND public_id = $2`)
-	eraseContent       = cluster.SQL(`UPDATE {artifact_versions} SET content_erased = $3` + oneVersion)
+	certifyArtifact = cluster.SQL(`UPDATE {artifacts} SET certified = $3, certified_by = $4
+		WHERE shard = $1 AND artifact_id = $2`)
+	replaceCertificate = cluster.SQL(`UPDATE {certificates} SET replaced_at = $3, replaced_by = $4
+		WHERE shard = $1 AND public_id = $2`)
+	revokeCertificate = cluster.SQL(`UPDATE {certificates} SET revoked_at = $3 WHERE shard = $1 AND public_id = $2`)
+	eraseContent      = cluster.SQL(`UPDATE {artifact_versions} SET content_erased = $3` + oneVersion)
 )
 
 // queueRare writes what an event changes in projections in which events are rare.

@@ -101,7 +101,8 @@ func enqueueMail(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 
 var scheduleErasure = cluster.SQL(`UPDATE {kept_contents} SET due_at = $3 WHERE shard = $1 AND version_id = $2`)
 
-var eraseTexts = cluster.SQL(`UPDATE {texts} SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`)
+var eraseTexts = cluster.SQL(`UPDATE {texts} SET body = NULL
+	WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`)
 
 // Stored answers may repeat erased texts, and fingerprints are hashes of them. The keys stay, so that a repeated
 // request is not executed again.

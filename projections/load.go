@@ -62,10 +62,12 @@ var (
 	loadOrganizations = cluster.SQL(eachID + OrganizationColumns + ` FROM {organization_state} o WHERE shard = $1 AND organization_id = n.id` + atItsKey)
 	loadTotals        = cluster.SQL(eachMonth + `organization_id, period, company_id, used FROM {usage}
 		WHERE shard = $1 AND organization_id = n.id AND period = p.period AND company_id = '00000000-0000-0000-0000-000000000000'` + atItsKey)
-	loadWarnings      = cluster.SQL(eachID + WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
-	loadCompanyIDs    = cluster.SQL(eachID + CompanyColumns + ` FROM {companies} c WHERE shard = $1 AND company_id = n.id` + atItsKey)
-	loadAdministered  = cluster.SQL(eachID + AdministeredColumns + ` FROM {administrative_usage} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
-	loadLinks         = cluster.SQL(eachID + LinkColumns + ` FROM {oauth_links} l WHERE shard = $1 AND link_id = n.id` + atItsKey)
+	loadWarnings   = cluster.SQL(eachID + WarningColumns + ` FROM {allowance_warnings} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
+	loadCompanyIDs = cluster.SQL(eachID + CompanyColumns + ` FROM {companies} c
+		WHERE shard = $1 AND company_id = n.id` + atItsKey)
+	loadAdministered = cluster.SQL(eachID + AdministeredColumns + ` FROM {administrative_usage} WHERE shard = $1 AND organization_id = n.id` + atItsKey)
+	loadLinks        = cluster.SQL(eachID + LinkColumns + ` FROM {oauth_links} l
+		WHERE shard = $1 AND link_id = n.id` + atItsKey)
 	loadPasskeys      = cluster.SQL(eachID + PasskeyColumns + ` FROM {passkeys} p WHERE shard = $1 AND member_id = n.id AND removed_at IS NULL` + atItsKey)
 	loadWebhookAccess = cluster.SQL(eachID + `company_id, webhook_id FROM {company_webhooks} WHERE shard = $1 AND company_id = n.id AND enabled` + atItsKey)
 	// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
@@ -90,7 +92,8 @@ var (
 	JOIN LATERAL (SELECT id, salt, coalesce(body, '') AS body FROM {texts}
 		WHERE shard = $1 AND organization_id = k.organization_id AND id = k.name_id OFFSET 0) t ON true`)
 	// Of the memberships of an address, one has not ended, and the pause between invitations counts from the last of all.
-	loadAddresses = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
+	loadAddresses = cluster.SQL(`SELECT ` + MemberColumns + `
+		FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
 		memberOwn + `n.organization_id AND email_sha256 = n.sha256
 		ORDER BY status = 'ended', invited_until DESC NULLS LAST LIMIT 2` + memberAddress)
 	// Those invited last tell whether the invitations of the day are used up. Their addresses are not looked up.
@@ -99,9 +102,11 @@ var (
 	loadMemberships = cluster.SQL(`SELECT n.id, r.count FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT count(*) AS count FROM (SELECT 1 FROM {members}
 		WHERE shard = $1 AND organization_id = n.id LIMIT $3) counted OFFSET 0) r ON true`)
-	loadMemberIDs = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::uuid[]) AS n(organization_id, member_id)` +
+	loadMemberIDs = cluster.SQL(`SELECT ` + MemberColumns + `
+		FROM unnest($2::uuid[], $3::uuid[]) AS n(organization_id, member_id)` +
 		memberOwn + `n.organization_id AND member_id = n.member_id` + memberAddress)
-	loadInvitations = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
+	loadInvitations = cluster.SQL(`SELECT ` + MemberColumns + `
+		FROM unnest($2::uuid[], $3::bytea[]) AS n(organization_id, sha256)` +
 		memberOwn + `n.organization_id AND invitation_sha256 = n.sha256` + memberAddress)
 	// Each command that names owners may end one, so that one owner more than there are such commands tells the rest.
 	loadOwners = cluster.SQL(`SELECT ` + MemberColumns + ` FROM unnest($2::uuid[]) AS n(id)` +

@@ -228,7 +228,8 @@ func (w *rebuilding) start(ctx context.Context) error {
 
 var (
 	shardHead        = cluster.SQL(`SELECT position FROM {shard_heads} WHERE shard = $1`)
-	organizationHead = cluster.SQL(`SELECT coalesce(max(sequence), 0) FROM {events} WHERE shard = $1 AND organization_id = $2`)
+	organizationHead = cluster.SQL(`SELECT coalesce(max(sequence), 0) FROM {events}
+		WHERE shard = $1 AND organization_id = $2`)
 )
 
 // head is the end of the log that is replayed.

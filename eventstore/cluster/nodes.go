@@ -30,8 +30,8 @@ type nodePool struct {
 	pool   *pgxpool.Pool
 }
 
-// Nodes returns connections to the nodes, at most conns to each. open makes the pool of a node. Without Holders there are
-// no Nodes: nil returns nil.
+// Nodes returns connections to the nodes, at most conns to each. open makes the pool of a node. A nil receiver returns
+// nil.
 func (h *Holders) Nodes(conns int, open func(*Primary, context.Context, int) (*pgxpool.Pool, error)) *Nodes {
 	if h == nil {
 		return nil
@@ -118,9 +118,12 @@ func (n *Nodes) Pools() map[int32]*pgxpool.Pool {
 }
 
 // Everywhere asks one question about all shards of a ledger: one server, or each node about the shards that it holds.
-// The question names only distributed tables and joins them by shard. Pieces are not held, so a move that ends at that moment may
-// make an answer slightly old. If a node does not answer, Everywhere returns an error with the answers of the others.
-func Everywhere[T any](ctx context.Context, pool *pgxpool.Pool, n *Nodes, shards int, scan pgx.RowToFunc[T], question string, args ...any) (answers []T, failed error) {
+// The question names only distributed tables and joins them by shard. Pieces are not held, so a move that ends at that
+// moment may make an answer slightly old. If a node does not answer, Everywhere returns an error with the answers of the
+// others.
+func Everywhere[T any](
+	ctx context.Context, pool *pgxpool.Pool, n *Nodes, shards int, scan pgx.RowToFunc[T], question string, args ...any,
+) (answers []T, failed error) {
 	if n == nil {
 		rows, _ := pool.Query(ctx, question, args...) // its error is that of the rows
 		return pgx.CollectRows(rows, scan)

@@ -59,7 +59,7 @@ func TestPageHoldsAMove(t *testing.T) {
 				})
 				// What is read for the page does not wait for the move.
 				var position int64
-				if err := db.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", shard).Scan(&position); err != nil || position == 0 {
+				if err := db.QueryRow(ctx, cluster.SQL("SELECT position FROM {shard_heads} WHERE shard = $1"), shard).Scan(&position); err != nil || position == 0 {
 					t.Errorf("read beside the transaction: %d, %v", position, err)
 				}
 			})

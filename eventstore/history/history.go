@@ -106,7 +106,8 @@ func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error)
 	return e.Event, nil
 }
 
-var readHashes = cluster.SQL(`SELECT position, hash FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`)
+var readHashes = cluster.SQL(`SELECT position, hash FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position
+	LIMIT $3`)
 
 // ErrDamaged says that events are missing, or not what they were.
 var ErrDamaged = errors.New("the log was damaged")

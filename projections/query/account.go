@@ -44,7 +44,8 @@ func scanOrganization(row pgx.CollectableRow) (o NamedOrganization, err error) {
 	return o, err
 }
 
-var listOperatorActs = cluster.SQL(`SELECT organization_id, occurred_at, request_id, person, host, command FROM {operator_acts}
+var listOperatorActs = cluster.SQL(`SELECT organization_id, occurred_at, request_id, person, host, command
+	FROM {operator_acts}
 	WHERE shard = $1 AND organization_id = $2 ORDER BY occurred_at, request_id`)
 
 // OperatorActs lists the runs of operators' commands that changed an organization, oldest first.
@@ -67,7 +68,8 @@ func (s *Store) NewOrganizationID(ctx context.Context, now time.Time) (id domain
 
 // MissingPlans lists the plans that organizations have and the table of plans lacks: their limits would be unknown.
 func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
-	query := cluster.SQL(`SELECT DISTINCT plan FROM {organization_state} WHERE shard = $1 AND plan <> ALL($2) ORDER BY plan`)
+	query := cluster.SQL(`SELECT DISTINCT plan FROM {organization_state} WHERE shard = $1 AND plan <> ALL($2)
+		ORDER BY plan`)
 	missing, err := allShards(ctx, s, "list plans in use", pgx.RowTo[string], query, s.Plans.Names())
 	slices.Sort(missing)
 	return slices.Compact(missing), err
@@ -166,10 +168,12 @@ const (
 
 var (
 	pageOfKeys = cluster.SQL(keyRow + ` AND k.key_id > $3 ORDER BY k.key_id LIMIT $4`)
-	livingKeys = cluster.SQL(keyRow + ` AND k.key_id > $3 AND k.revoked_at IS NULL AND k.expires_at > $5 ORDER BY k.key_id LIMIT $4`)
+	livingKeys = cluster.SQL(keyRow + ` AND k.key_id > $3 AND k.revoked_at IS NULL AND k.expires_at > $5 ORDER BY k.key_id
+		LIMIT $4`)
 	findKey    = cluster.SQL(keyRow + ` AND k.key_id = $3`)
-	memberKeys = cluster.SQL(keyRow + ` AND k.member_id = $3 AND k.revoked_at IS NULL AND k.expires_at > $4 ORDER BY k.key_id LIMIT $5`)
-	keyGrants  = cluster.SQL(`SELECT n.id, g.reference FROM unnest($2::uuid[]) AS n(id)
+	memberKeys = cluster.SQL(keyRow + ` AND k.member_id = $3 AND k.revoked_at IS NULL AND k.expires_at > $4
+		ORDER BY k.key_id LIMIT $5`)
+	keyGrants = cluster.SQL(`SELECT n.id, g.reference FROM unnest($2::uuid[]) AS n(id)
 		JOIN LATERAL (SELECT c.company_id, c.reference FROM {grants} g
 			JOIN LATERAL (SELECT company_id, reference FROM {companies} WHERE shard = $1 AND company_id = g.company_id OFFSET 0) c ON true
 			WHERE g.shard = $1 AND g.key_id = n.id AND g.enabled ORDER BY g.company_id LIMIT $3) g ON true

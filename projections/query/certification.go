@@ -117,7 +117,8 @@ const withNewestVersion = `
 		ORDER BY artifact_id, version LIMIT 1) v ON true` + artifactVersionRest
 
 // The page is cut before its versions are looked up.
-var listArtifacts = cluster.SQL(artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM {artifacts}
+var listArtifacts = cluster.SQL(artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at
+	FROM {artifacts}
 		WHERE shard = $1 AND organization_id = $2 ORDER BY artifact_id DESC LIMIT $3 OFFSET $4) a` + withNewestVersion + `
 	ORDER BY a.artifact_id DESC`)
 

@@ -386,7 +386,8 @@ func (s *Store) Passkeys(ctx context.Context, o domain.OrganizationID, member do
 
 // The counter of an authenticator that counts only grows: an answer that does not raise it comes from a copy, or is an
 // old one. Authenticators that do not count say 0 each time.
-var usePasskey = cluster.SQL(`INSERT INTO {passkey_uses} AS u (shard, passkey_id, sign_count, last_used_at) VALUES ($1, $2, $3, $4)
+var usePasskey = cluster.SQL(`INSERT INTO {passkey_uses} AS u (shard, passkey_id, sign_count, last_used_at)
+	VALUES ($1, $2, $3, $4)
 	ON CONFLICT (shard, passkey_id) DO UPDATE SET sign_count = excluded.sign_count, last_used_at = excluded.last_used_at
 		WHERE excluded.sign_count > u.sign_count OR excluded.sign_count = 0 AND u.sign_count = 0
 	RETURNING true`)
@@ -410,8 +411,9 @@ func EndSignIns(ctx context.Context, pool *pgxpool.Pool) error {
 
 // Links are kept for the hour in which they count against their address.
 var (
-	forgetSessions   = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND expires_at <= $2`)
-	forgetLinks      = cluster.SQL(`DELETE FROM {console_links} WHERE shard = $1 AND expires_at <= $2::timestamptz - interval '1 hour'`)
+	forgetSessions = cluster.SQL(`DELETE FROM {console_sessions} WHERE shard = $1 AND expires_at <= $2`)
+	forgetLinks    = cluster.SQL(`DELETE FROM {console_links}
+		WHERE shard = $1 AND expires_at <= $2::timestamptz - interval '1 hour'`)
 	forgetChallenges = cluster.SQL(`DELETE FROM {console_challenges} WHERE shard = $1 AND expires_at <= $2`)
 )
 

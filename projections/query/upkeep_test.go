@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
 )
@@ -72,8 +73,10 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 				o := l.Organization(t, shard, "gratis")
 				uses.Note(o.Key.ID, now)
 				for _, sql := range []string{
-					"INSERT INTO idempotency_keys (shard, organization_id, route, key, token, fingerprint, created_at, lease_until) VALUES ($1, gen_random_uuid(), 'x', 'x', gen_random_uuid(), '', 'epoch', 'epoch')",
-					"INSERT INTO console_challenges (shard, id_sha256, expires_at) VALUES ($1, '', 'epoch')",
+					cluster.SQL(`INSERT INTO {idempotency_keys}
+						(shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
+						VALUES ($1, gen_random_uuid(), 'x', 'x', gen_random_uuid(), '', 'epoch', 'epoch')`),
+					cluster.SQL("INSERT INTO {console_challenges} (shard, id_sha256, expires_at) VALUES ($1, '', 'epoch')"),
 				} {
 					if _, err := store.Pool.Exec(ctx, sql, shard); err != nil {
 						t.Fatal(err)

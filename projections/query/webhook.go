@@ -167,7 +167,8 @@ var findRedelivered = cluster.SQL(`SELECT w.webhook_id FROM {webhooks} w
 // A delivery that is queued again leaves the log. Each of these statements runs on one node of Citus; a single
 // statement for all three would not.
 var (
-	lockEnded = cluster.SQL(`SELECT true FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3 FOR UPDATE`)
+	lockEnded = cluster.SQL(`SELECT true FROM {webhook_log}
+		WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3 FOR UPDATE`)
 
 	queueEnded = cluster.SQL(`INSERT INTO {webhook_deliveries} (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 			created_at, due_at, attempts, attempted_at, response_status, reason)
@@ -175,7 +176,8 @@ var (
 		FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
 		RETURNING ` + pendingColumns)
 
-	forgetEnded = cluster.SQL(`DELETE FROM {webhook_log} WHERE shard = $1 AND webhook_id = $2 AND delivery_id = ANY($3::uuid[])`)
+	forgetEnded = cluster.SQL(`DELETE FROM {webhook_log}
+		WHERE shard = $1 AND webhook_id = $2 AND delivery_id = ANY($3::uuid[])`)
 
 	hurryDelivery = cluster.SQL(`UPDATE {webhook_deliveries} SET due_at = $3, attempts = 0, leased_until = NULL WHERE shard = $1 AND delivery_id = $2
 		RETURNING ` + pendingColumns)

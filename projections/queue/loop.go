@@ -101,19 +101,22 @@ func (l *Loop) Look(ctx context.Context) error {
 }
 
 // DueIn asks a question of Due about all shards of a ledger; args are the arguments from $2 on.
-func DueIn(ctx context.Context, db eventstore.Database, shards int, question string, args ...any) ([]domain.Shard, error) {
+func DueIn(
+	ctx context.Context, db eventstore.Database, shards int, question string, args ...any,
+) ([]domain.Shard, error) {
 	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
-	due, err := eventstore.Everywhere(ctx, db, shards, pgx.RowTo[domain.Shard], question, append([]any{shards}, args...)...)
+	args = append([]any{shards}, args...)
+	due, err := eventstore.Everywhere(ctx, db, shards, pgx.RowTo[domain.Shard], question, args...)
 	if err != nil {
 		return due, statement.Failed("ask what is due", err)
 	}
 	return due, nil
 }
 
-// Due declares the statement for DueIn: it finds the shards in which one of the questions has an answer. A question is a
-// SELECT about the shard s.shard, with arguments from $2 on; $1 is the number of shards. OFFSET has each question asked
-// for each shard on its own.
+// Due declares the statement for DueIn, which finds the shards in which one of the questions has an answer. A question
+// is a SELECT about the shard s.shard, with arguments from $2 on; $1 is the number of shards. OFFSET has each question
+// asked for each shard on its own.
 func Due(questions ...string) string {
 	all := make([]string, len(questions))
 	for i, q := range questions {

@@ -156,7 +156,8 @@ type queuedMail struct {
 
 // drop deletes mails that are too old.
 func (m Mailer) drop(ctx context.Context, shard domain.Shard) error {
-	query := cluster.SQL(`DELETE FROM {mails} WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`)
+	query := cluster.SQL(`DELETE FROM {mails}
+		WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`)
 	dropped, err := statement.All(ctx, m.Pool, "drop old mails", pgx.RowTo[domain.OrganizationID], query, shard, m.Now(), m.Now().Add(-mailLifetime))
 	if len(dropped) > 0 {
 		m.Log.Warn("mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
@@ -204,7 +205,8 @@ var takeInvitation = cluster.SQL(`UPDATE {invitation_mails} SET due_at = $3, att
 
 // dropInvitations deletes invitations that have ended without having been sent.
 func (m Mailer) dropInvitations(ctx context.Context, shard domain.Shard) error {
-	query := cluster.SQL(`DELETE FROM {invitation_mails} WHERE shard = $1 AND due_at <= $2 AND expires_at <= $2 RETURNING mail_id`)
+	query := cluster.SQL(`DELETE FROM {invitation_mails}
+		WHERE shard = $1 AND due_at <= $2 AND expires_at <= $2 RETURNING mail_id`)
 	dropped, err := statement.All(ctx, m.Pool, "drop old invitations", pgx.RowTo[domain.EventID], query, shard, m.Now())
 	if len(dropped) > 0 {
 		m.Log.Warn("invitations could not be sent before they ended", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)

@@ -16,9 +16,10 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// unwarnedOf finds organizations of a shard that reached a part of an allowance without a warning of it: those with a note of a meter in
-// month $2, or in month $3 before it if it was made after $4, of the limit that their plan sets ($5, and $6 of requests and
-// $7 of attempts). It agrees with domain.WarnOfMeters: an organization is found until it has been warned, and no longer.
+// unwarnedOf finds organizations of a shard that reached a part of an allowance without a warning of it: those with a
+// note of a meter in month $2, or in month $3 before it if it was made after $4, of the limit that their plan sets ($5,
+// and $6 of requests and $7 of attempts). It agrees with domain.WarnOfMeters: an organization is found until it has been
+// warned, and no longer.
 const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
 	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM {%[1]s}
 		WHERE shard = %[4]s AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
@@ -37,10 +38,10 @@ var (
 
 // unwarnedIn asks for each allowance about a shard.
 func unwarnedIn(shard string) []string {
-	return []string{
-		fmt.Sprintf(unwarnedOf, projections.MeterTables[domain.RequestsAllowance], domain.RequestsAllowance, "requests", shard),
-		fmt.Sprintf(unwarnedOf, projections.MeterTables[domain.AttemptsAllowance], domain.AttemptsAllowance, "attempts", shard),
+	of := func(a domain.Allowance, limits string) string {
+		return fmt.Sprintf(unwarnedOf, projections.MeterTables[a], a, limits, shard)
 	}
+	return []string{of(domain.RequestsAllowance, "requests"), of(domain.AttemptsAllowance, "attempts")}
 }
 
 // MeterWarner turns what the meters of requests and of webhook attempts have noted into events: at once if this process

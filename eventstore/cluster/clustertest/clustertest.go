@@ -12,8 +12,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names only parts of distributed
-// tables. On Citus, the node's PostgreSQL must plan it. On one server, whose distributed tables are given other names,
+// Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names only parts of
+// distributed tables. On Citus, the node's PostgreSQL must plan it. On one server, whose distributed tables are given other names,
 // PostgreSQL must understand the piece's text and not the statement's own. There Aimed does the same with everything
 // that the linked packages have declared.
 func Aimed(t *testing.T, statements map[string]string) {
