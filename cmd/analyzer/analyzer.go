@@ -42,7 +42,6 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
-	"integrityledger/eventstore/fair"
 )
 
 // Command is the hidden subcommand of cmd/integrity that is the child; it calls Child.
@@ -142,8 +141,7 @@ func (a *Analyzer) Close() {
 }
 
 // queue hands out the workers, one organization after the other: the one with the fewest analyses under way is next, of
-// those the one that was served longest ago. Within an organization the order is that of arrival. It is no fair.Line: an
-// analysis may hold its worker for seconds, so what counts is how many an organization holds, not how often it had a turn.
+// those the one that was served longest ago. Within an organization the order is that of arrival.
 type queue struct {
 	mu       sync.Mutex
 	free     int // workers without an analysis
@@ -179,7 +177,7 @@ func (q *queue) enter(o domain.OrganizationID) (*place, error) {
 	if l == nil {
 		l = &line{}
 	}
-	if fair.Room(1, len(l.waiting), q.capacity, q.capacity-q.waiting) == 0 {
+	if q.free == 0 && len(l.waiting)+1 > q.capacity-q.waiting {
 		refused := domain.Unavailable("As many files of your organization as possible are waiting for their analysis; send the request again later.")
 		refused.RetryAfter = 5 * time.Second
 		return nil, refused
