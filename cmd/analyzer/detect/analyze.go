@@ -19,7 +19,6 @@ package detect
 
 import (
 	"bytes"
-	_ "embed"
 	"errors"
 	"io"
 	"maps"
