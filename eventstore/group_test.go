@@ -15,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -212,11 +213,12 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 // TestEnqueueIsNoProjection: Enqueue writes in the group's transaction, and a replay (Audit) does not call it.
 func TestEnqueueIsNoProjection(t *testing.T) {
 	calls := 0
+	insert := cluster.SQL("INSERT INTO {meters} (shard, subject, minute, used) VALUES ($1, $2, $3, 0)")
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		c.GroupWeight = 1
 		c.Enqueue = func(b *pgx.Batch, shard domain.Shard, events []domain.Event, _ *domain.State, _ *bool) {
 			calls += len(events)
-			b.Queue(`INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, 0)`, shard, [16]byte(events[0].ID), events[0].Position)
+			b.Queue(insert, shard, [16]byte(events[0].ID), events[0].Position)
 		}
 	})
 	o := l.Organization(t, 0, domain.InternalPlan)
