@@ -339,8 +339,7 @@ type CompanyUsage struct {
 	Used             int64  `json:"used"`
 }
 
-// Warning is a share of an allowance that was reached. Limit and Used, as of then, are nil where it was given before
-// warnings belonged to a limit.
+// Warning is a part of an allowance that was reached, with the limit and the use of that moment.
 type Warning struct {
 	Allowance string `json:"allowance"` // the name of a domain.Allowance
 	Percent   int    `json:"percent"`

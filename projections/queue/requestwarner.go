@@ -19,7 +19,9 @@ import (
 // unwarnedOf finds organizations of a shard that reached a part of an allowance without a warning of it: those with a
 // note of a meter in month $2, or in month $3 before it if it was made after $4, of the limit that their plan sets ($5,
 // and $6 of requests and $7 of attempts). It agrees with domain.WarnOfMeters: an organization is found until it has been
-// warned, and no longer.
+// warned, and no longer. The last charge noted at least the lowest part that it reached, so notes are only of use to the
+// processes whose limit the note of 80 % has: where plan tables differ, each would else find the notes of its own limit
+// behind the other's warning, for ever.
 const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
 	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100 FROM {%[1]s}
 		WHERE shard = %[4]s AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
@@ -28,7 +30,7 @@ const unwarnedOf = `SELECT DISTINCT r.organization_id FROM unnest(ARRAY[$2, $3]:
 	LEFT JOIN LATERAL (SELECT period, of_limit, at_80, at_95, at_100 FROM {allowance_warnings}
 		WHERE shard = %[4]s AND organization_id = r.organization_id AND allowance = '%[2]s' OFFSET 0) w ON true
 	CROSS JOIN LATERAL (VALUES (r.reached_80, r.limit_80, w.at_80), (r.reached_95, r.limit_95, w.at_95), (r.reached_100, r.limit_100, w.at_100)) AS n(reached, most, given)
-	WHERE n.reached IS NOT NULL AND n.most = l.%[3]s AND (n.given IS NULL OR w.period <> r.period OR w.of_limit <> n.most)
+	WHERE n.reached IS NOT NULL AND n.most = l.%[3]s AND r.limit_80 = n.most AND (n.given IS NULL OR w.period <> r.period OR w.of_limit <> n.most)
 		AND (r.period = $2 OR n.reached > $4 AND (w.period IS NULL OR w.period <= r.period))`
 
 var (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -298,4 +299,42 @@ func TestNotesOfAMonthsLastSeconds(t *testing.T) {
 	m.looks("the next month", 1)
 	m.wants("the next month", o, "requests 80 8/10@"+month.String()+" by system", "requests 80 80/100@"+month.String()+" by system")
 	m.wants("a former plan", late)
+}
+
+// Processes whose plan tables differ warn by their own limits, but only as long as requests are counted by both: looks
+// alone add nothing.
+func TestDifferentPlanTablesWarnWithRequestsAlone(t *testing.T) {
+	m := newMetered(t)
+	o := m.Organization(t, 1, "gratis")
+	plans := maps.Clone(m.store.Plans)
+	lower := plans["gratis"]
+	lower.RequestsPerMonth = new(int64(9))
+	plans["gratis"] = lower
+	process := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), plans })
+	other := &metered{Ledger: m.Ledger, t: t, store: &query.Store{
+		Pool: m.store.Pool, Public: m.store.Pool, Installation: m.Installation, Plans: plans, RequestsReached: func(domain.Shard) {},
+	}}
+	looks := func() {
+		t.Helper()
+		for _, look := range []*queue.Loop{other.warner(process.Do), m.warner(m.Do)} {
+			if err := look.Look(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	m.take(o, "gratis", 8)
+	other.take(o, "gratis", 1)
+	looks()
+	// With 9 used, one process notes 80 % of 10, beside 95 and 100 % of 9 that the other has noted.
+	access := domain.Access{Organization: o.ID, Plan: "gratis"}
+	if err := m.store.ReturnRequest(context.Background(), access, m.Now()); err != nil {
+		t.Fatal(err)
+	}
+	m.take(o, "gratis", 1)
+	looks()
+	before := m.warned(o)
+	for range 3 {
+		looks()
+	}
+	m.wants("after looks alone", o, before...)
 }

@@ -340,7 +340,8 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 	return nil
 }
 
-// refundAttempts also takes the notes of parts that are no longer reached: nobody is warned of attempts that were not made.
+// refundAttempts also takes the notes of parts that are no longer reached: a look that
+// comes after it warns of no attempts that were not made. One that came before has counted what was claimed.
 var refundAttempts = cluster.SQL(`UPDATE {webhook_usage} SET used = greatest(0, used - $4),
 		reached_80 = CASE WHEN 100 * (used - $4) >= 80 * limit_80 THEN reached_80 END,
 		reached_95 = CASE WHEN 100 * (used - $4) >= 95 * limit_95 THEN reached_95 END,
