@@ -252,6 +252,10 @@ func AddFlags(c *cobra.Command, names ...string) {
 		if s.Expects == trueOrFalse {
 			flags.Lookup(s.Flag()).NoOptDefVal = "true"
 		}
+		if s.Former != "" {
+			flags.String(flagOf(s.Former), "", "former name of --"+s.Flag())
+			flags.Lookup(flagOf(s.Former)).Hidden = true
+		}
 	}
 	if secrets != nil {
 		c.Long += "\n\nSecrets are read from the environment, or from the file that the variable with _FILE at its end names:\n" + strings.Join(secrets, "\n")
@@ -272,13 +276,13 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	cfg.variables, cfg.files = map[string]string{}, files
 	all := cfg.settings()
 	for _, s := range all {
-		value, file, err := s.read(vars, c)
+		name, value, file, err := s.read(vars, c)
 		given[s.Name], files[s.Name] = value != "" || err != nil, file
-		if cfg.variables[s.Name] = s.Variable(); file != "" {
+		if cfg.variables[s.Name] = Prefix + cmp.Or(name, s.Name); file != "" {
 			cfg.variables[s.Name] += "_FILE"
 		}
 		if value = cmp.Or(value, s.Default); err == nil && value != "" && s.set(value) != nil {
-			err = s.wrong()
+			err = s.wrong(name)
 		}
 		faults = append(faults, err)
 	}
@@ -295,25 +299,36 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	return cfg, errors.Join(faults...)
 }
 
-// read returns the value that the flag, the variable or the file named by the variable gives, and the name of that file.
-// The value is empty if none of them gives one. A variable beside its _FILE is refused: either could be meant.
-func (s Setting) read(vars map[string]string, c *cobra.Command) (value, file string, err error) {
-	variable := s.Variable()
-	value = vars[variable]
-	if s.Secret {
-		if file = vars[variable+"_FILE"]; file == "" {
-			return value, "", nil
+// read is what the flag, the variable or the variable's file says, under which name, and in which file; the value is
+// empty where none is given. Two names of one setting in one place are refused, for nobody can know which was meant.
+func (s Setting) read(vars map[string]string, c *cobra.Command) (name, value, file string, err error) {
+	var variables, flags []string // that are given
+	for _, known := range []string{s.Name, s.Former} {
+		if known == "" {
+			continue
 		}
-		if value != "" {
-			return "", "", fmt.Errorf("%s and %s_FILE are both set: only one may be", variable, variable)
+		if text := vars[Prefix+known]; text != "" {
+			variables, name, value = append(variables, Prefix+known), known, text
 		}
-		value, err = s.readFile(variable+"_FILE", file)
-		return value, file, err
+		if path := vars[Prefix+known+"_FILE"]; path != "" && s.Secret {
+			variables, name, file = append(variables, Prefix+known+"_FILE"), known, path
+		}
 	}
-	if f := c.Flags().Lookup(s.Flag()); f != nil && f.Changed {
-		value = f.Value.String()
+	for _, known := range []string{s.Name, s.Former} {
+		if f := c.Flags().Lookup(flagOf(known)); f != nil && f.Changed && !s.Secret {
+			flags, name, value = append(flags, "--"+f.Name), known, f.Value.String()
+		}
 	}
-	return value, "", nil
+	for _, several := range [][]string{variables, flags} {
+		if len(several) > 1 {
+			return name, "", "", fmt.Errorf("%s are both set: only one may be", strings.Join(several, " and "))
+		}
+	}
+	if file == "" {
+		return name, value, "", nil
+	}
+	value, err = s.readFile(variables[0], file)
+	return name, value, file, err
 }
 
 // readFile is what the file says that a variable names.
@@ -376,12 +391,12 @@ func (c *Config) follow(setting string, field func(*Config) string, warn func(er
 	}
 }
 
-// wrong names the variable and says what its value must be. It does not quote the value.
-func (s Setting) wrong() error {
+// wrong says which variable it is, by the name that was given, and what is right. The value is not quoted.
+func (s Setting) wrong(name string) error {
 	if s.Secret {
-		return fmt.Errorf("%s must be %s", s.Variable(), s.Expects)
+		return fmt.Errorf("%s%s must be %s", Prefix, name, s.Expects)
 	}
-	return fmt.Errorf("%s (--%s) must be %s", s.Variable(), s.Flag(), s.Expects)
+	return fmt.Errorf("%s%s (--%s) must be %s", Prefix, name, flagOf(name), s.Expects)
 }
 
 // UnknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version. They
@@ -390,9 +405,11 @@ func UnknownVariables(a *cli.App) []string {
 	// What the pages for developers have their readers set, and no misspelling of one of the server's.
 	known := []string{VariableAPIKey, Prefix + "COMPANY", Prefix + "WEBHOOK_SECRET"}
 	for _, s := range Settings() {
-		known = append(known, s.Variable())
-		if s.Secret {
-			known = append(known, s.Variable()+"_FILE")
+		for _, name := range []string{s.Name, s.Former} {
+			known = append(known, Prefix+name)
+			if s.Secret {
+				known = append(known, Prefix+name+"_FILE")
+			}
 		}
 	}
 	var unknown []string

@@ -57,8 +57,9 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	}
 }
 
-// TestSecretSources: a secret comes from its variable or from the file that the variable with _FILE names, not both.
-func TestSecretSources(t *testing.T) {
+// TestFormerNames: the names of the last release are read for one release more, as variable, file and flag; two names of
+// one setting are refused.
+func TestFormerNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(path, []byte("of a file\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -68,10 +69,13 @@ func TestSecretSources(t *testing.T) {
 		off           bool
 		key, file     string
 	}{
+		{environ: []string{"INTEGRITY_LOG=off"}, off: true},
 		{environ: []string{"INTEGRITY_TRANSPARENCY=off"}, off: true},
-		{environ: []string{"INTEGRITY_TRANSPARENCY=on"}, args: []string{"--transparency", "off"}, off: true},
-		{environ: []string{"INTEGRITY_TRANSPARENCY=off"}, args: []string{"--transparency", "on"}},
+		{environ: []string{"INTEGRITY_LOG=on"}, args: []string{"--log", "off"}, off: true},
+		{environ: []string{"INTEGRITY_LOG=off"}, args: []string{"--transparency", "on"}},
+		{environ: []string{"INTEGRITY_LOG_KEY=k"}, key: "k"},
 		{environ: []string{"INTEGRITY_TRANSPARENCY_KEY=k"}, key: "k"},
+		{environ: []string{"INTEGRITY_LOG_KEY_FILE=" + path}, key: "of a file", file: path},
 		{environ: []string{"INTEGRITY_TRANSPARENCY_KEY_FILE=" + path}, key: "of a file", file: path},
 	} {
 		cfg, err := load(t, c.environ, c.args...)
@@ -86,9 +90,12 @@ func TestSecretSources(t *testing.T) {
 		environ, args []string
 		says          string
 	}{
-		{environ: []string{"INTEGRITY_TRANSPARENCY_KEY=k", "INTEGRITY_TRANSPARENCY_KEY_FILE=" + path}, says: "INTEGRITY_TRANSPARENCY_KEY and INTEGRITY_TRANSPARENCY_KEY_FILE are both set"},
-		{environ: []string{"INTEGRITY_TRANSPARENCY=maybe"}, says: "INTEGRITY_TRANSPARENCY (--transparency) must be on or off"},
-		{environ: []string{"INTEGRITY_TRANSPARENCY=off"}, args: []string{"--transparency", "maybe"}, says: "INTEGRITY_TRANSPARENCY (--transparency) must be on or off"},
+		{environ: []string{"INTEGRITY_LOG=off", "INTEGRITY_TRANSPARENCY=off"}, says: "INTEGRITY_TRANSPARENCY and INTEGRITY_LOG are both set"},
+		{environ: []string{"INTEGRITY_LOG_KEY=k", "INTEGRITY_TRANSPARENCY_KEY_FILE=" + path}, says: "INTEGRITY_TRANSPARENCY_KEY_FILE and INTEGRITY_LOG_KEY are both set"},
+		{args: []string{"--log", "off", "--transparency", "off"}, says: "--transparency and --log are both set"},
+		{environ: []string{"INTEGRITY_LOG=maybe"}, says: "INTEGRITY_LOG (--log) must be on or off"},
+		{args: []string{"--log", "maybe"}, says: "INTEGRITY_LOG (--log) must be on or off"},
+		{environ: []string{"INTEGRITY_LOG=off"}, args: []string{"--transparency", "maybe"}, says: "INTEGRITY_TRANSPARENCY (--transparency) must be on or off"},
 	} {
 		if _, err := load(t, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v %v: %v, want %q", c.environ, c.args, err, c.says)
@@ -101,6 +108,9 @@ func TestSecretSources(t *testing.T) {
 		if variable, help, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(variable, Prefix) && strings.Index(line, strings.TrimSpace(help)) != column {
 			t.Errorf("the help of secrets has no straight edge: %q", line)
 		}
+	}
+	if strings.Contains(serve.UsageString(), "--log ") {
+		t.Error("a former name is shown")
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 // Setting is one variable and, unless it is secret, the flag of the same name.
 type Setting struct {
 	Name, Default, Help string
+	// Former is the name of earlier releases. It is read for one release more, and shown nowhere.
+	Former string
 	// Secret variables have no flag, for process lists show flags, but may be read from a file: NAME_FILE.
 	Secret bool
 	Needs  string // a setting without which this one means nothing
@@ -150,10 +152,10 @@ func (c *Config) settings() []Setting {
 		{Name: "OAUTH_CLIENT_ID", Needs: "OAUTH_ISSUER",
 			value: text(&c.OAuthClientID, "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER"),
 			Help:  "this service's registration at the provider, with which people sign in to the console, and link their identity on a page; without it they link by API alone"},
-		{Name: "TRANSPARENCY", Default: "on",
+		{Name: "TRANSPARENCY", Former: "LOG", Default: "on",
 			value: parsed(&c.Transparency, "on or off", oneOf(map[string]bool{"on": true, "off": false})),
 			Help:  "on: keep the transparency log, a public tree of hashes over all events; off: keep and publish none"},
-		{Name: "TRANSPARENCY_KEY", Secret: true,
+		{Name: "TRANSPARENCY_KEY", Former: "LOG_KEY", Secret: true,
 			value: text(&c.TransparencyKey, "an Ed25519 private key, PKCS#8 in PEM, that is not the signing key"),
 			Help:  "key that signs the checkpoints of the transparency log (default: log-key.pem in the data directory)"},
 		{Name: "WITNESSES",
