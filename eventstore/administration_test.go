@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections/ledgertest"
 )
 

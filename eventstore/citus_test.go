@@ -4,9 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
+	"integrityledger/eventstore/pgtest"
 )
 
 var routed = map[string]string{

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 )
 
 // TestEpochsDiffer: a restore raises the epoch above that of its backup, whatever the clock says, and two restores of

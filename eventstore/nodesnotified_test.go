@@ -5,11 +5,11 @@ import (
 	"strconv"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections/ledgertest"
 )
 

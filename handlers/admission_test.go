@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest"
 )
 
 // waiting is how many requests wait for the semaphore.

@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers"
 )
 

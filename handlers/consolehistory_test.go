@@ -20,11 +20,11 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/bundle"
+	"integrityledger/eventstore/pgtest"
 )
 
 const historyPage = "/en/console/history"

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/browsertest"
 )
 

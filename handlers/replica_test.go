@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"

@@ -21,9 +21,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 	"integrityledger/handlers/oauth"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/migrations"
 )
 

@@ -5,10 +5,10 @@ import (
 	"maps"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/clustertest"
+	"integrityledger/eventstore/pgtest"
 )
 
 var routed = map[string]string{

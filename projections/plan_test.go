@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/pgtest"
 )
 
 // TestGroupsLookUpFullKeys asks for the plans of a group's statements on tables without statistics: each look-up must

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections"
 )
 

@@ -22,8 +22,8 @@ import (
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
-	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/handlers/wire"
 )
 

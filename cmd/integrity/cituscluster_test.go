@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres"
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/postgres"
 )
 
 // citusCluster is a coordinator, which is node 0, and workers, each with a synchronous standby. All of them keep what was

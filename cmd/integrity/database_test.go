@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/wire"
 )
 

@@ -13,8 +13,8 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
-	"integrityledger/cmd/postgres"
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/postgres"
 )
 
 // examine runs the doctor and returns what it has found, as "state check: found".

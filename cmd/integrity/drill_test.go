@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/ledgertest"
 )

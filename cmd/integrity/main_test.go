@@ -26,7 +26,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/integritytest"
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/handlers/browsertest"
 	"integrityledger/migrations"
 )

@@ -10,8 +10,8 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/operator"
-	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
+	"integrityledger/eventstore/postgres"
 )
 
 // TestMemberLink starts, shows and ends links while the service runs. Its provider is away all the time, which keeps it

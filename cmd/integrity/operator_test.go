@@ -14,8 +14,8 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/operator"
-	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/handlers/wire"
 )
 

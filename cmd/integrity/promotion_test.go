@@ -13,7 +13,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/wire"
 )
 

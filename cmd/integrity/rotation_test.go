@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/wire"
 )
 

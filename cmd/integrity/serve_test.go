@@ -20,10 +20,10 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/integrity/process"
-	"integrityledger/cmd/postgres"
-	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/cmd/postgres/pgtest/network"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/pgtest/network"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/handlers/wire"
 )
 

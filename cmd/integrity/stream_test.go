@@ -18,7 +18,7 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/stream"
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/handlers/wire"
 )
 

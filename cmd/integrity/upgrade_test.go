@@ -12,8 +12,8 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/operator"
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/handlers/wire"
 )
 

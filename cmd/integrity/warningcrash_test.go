@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/integrity/operator"
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 )
 
 // TestKillBeforeTheWarning kills the service after it has counted the requests that reach every part of the month's

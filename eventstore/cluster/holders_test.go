@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster/connect"
+	"integrityledger/eventstore/pgtest"
 )
 
 // TestNodesAreReachedAsTheURLSays: every way of connecting that a URL leaves open leads to the node, and none

@@ -3,7 +3,7 @@ package cluster_test
 import (
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

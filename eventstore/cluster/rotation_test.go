@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster/connect"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/migrations"
 )
 

@@ -19,9 +19,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"integrityledger/cmd/postgres"
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster/connect"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/postgres"
 )
 
 // TestInspect: a pooler that keeps sessions is as good as none, every other is refused, whichever connection it picks.

@@ -50,7 +50,7 @@ func TestDistributedTablesAreMarked(t *testing.T) {
 	tables := distributed(t)
 	found := 0
 	others := []string{ // of no node, or of another database
-		"migrations", "cmd/lab", "cmd/postgres", "cmd/integrity/demo", "cmd/integrity/clientcmd", "handlers/client",
+		"migrations", "cmd/lab", "eventstore/postgres", "cmd/integrity/demo", "cmd/integrity/clientcmd", "handlers/client",
 		"eventstore/cluster/clustertest", "projections/ledgertest",
 	}
 	if err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

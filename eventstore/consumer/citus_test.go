@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/pgtest"
 )
 
 // See the test of the same name in projections.

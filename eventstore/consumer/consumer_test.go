@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections/ledgertest"
 )
 

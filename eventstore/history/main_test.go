@@ -3,7 +3,7 @@ package history_test
 import (
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections"
 )
 

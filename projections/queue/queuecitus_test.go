@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster/clustertest"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections/ledgertest"
 )
 

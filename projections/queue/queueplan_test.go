@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/pgtest"
 )
 
 // The statements of the queues look rows up by their keys.

@@ -17,11 +17,11 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
-	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/migrations"
 	"integrityledger/projections"
 	"integrityledger/projections/query"

@@ -22,9 +22,9 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/mail"
-	"integrityledger/cmd/postgres"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/handlers"
 )
 

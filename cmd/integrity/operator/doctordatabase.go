@@ -15,12 +15,12 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
-	"integrityledger/cmd/postgres"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/history"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/migrations"
 )

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/eventstore/transparency"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/integritytest"
-	"integrityledger/cmd/postgres"
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/postgres"
 )
 
 // benchTime is how long a benchmark may take on a machine that is busy with other tests.

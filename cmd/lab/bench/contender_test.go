@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/pgtest"
 )
 
 // TestCeilingTables: the ceiling writes every table that a registration writes, and no other.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/postgres"
 )
 
 // TestOnce measures what a run measures once, growth included, on a server whose checkpoints come soon.

@@ -20,7 +20,7 @@ import (
 	settings "integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/process"
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 )
 
 func main() {

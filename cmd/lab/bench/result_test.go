@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore/postgres"
 )
 
 func TestVerdicts(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/pgtest"
 )
 
 // TestCountRefuses: an acknowledged registration must be in the log, once, and nothing else.

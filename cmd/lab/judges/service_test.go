@@ -17,8 +17,8 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/integritytest"
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest"
 	integrity "integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 )

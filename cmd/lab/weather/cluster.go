@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/cmd/postgres/pgtest/network"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/pgtest/network"
 )
 
 // socketLink puts a link before a socket of PostgreSQL or of a pooler, and returns the directory in which clients find

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Verify(m) }

@@ -19,7 +19,7 @@ import (
 
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/lab/weather/history"
-	"integrityledger/cmd/postgres/pgtest/network"
+	"integrityledger/eventstore/pgtest/network"
 	"integrityledger/handlers/wire"
 )
 

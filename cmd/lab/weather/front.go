@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest/network"
+	"integrityledger/eventstore/pgtest/network"
 )
 
 // services is how many processes stand behind the front.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/postgres/pgtest/network"
+	"integrityledger/eventstore/pgtest/network"
 )
 
 // Targets.

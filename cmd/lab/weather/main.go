@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"integrityledger/cmd/lab/weather/history"
-	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/cmd/postgres/pgtest/network"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/pgtest/network"
 )
 
 // options are what a run can be told.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres"
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/postgres"
 )
 
 // The servers of the database: two of which one is the primary and the other its synchronous standby, and one that is

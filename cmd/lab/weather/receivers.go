@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"integrityledger/cmd/lab/weather/history"
-	"integrityledger/cmd/postgres/pgtest/network"
 	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest/network"
 )
 
 // receivers take the webhooks of all destinations: while there is bad weather they refuse, hang, cut and fail.

@@ -22,8 +22,8 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/lab/weather/history"
-	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/cmd/postgres/pgtest/network"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/pgtest/network"
 )
 
 // world is everything that runs.

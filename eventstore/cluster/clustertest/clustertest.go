@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/pgtest"
 )
 
 // Aimed requires that each statement, as it goes to the node of a piece (cluster.Piece), names only parts of

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
+	"integrityledger/eventstore/pgtest"
 )
 
 // Through leads to the nodes that hold the shards 0 to 3, and to the one that holds a shard through a proxy: what

@@ -22,9 +22,9 @@ import (
 	"pgregory.net/rapid"
 
 	"integrityledger/cmd/integrity/integritytest"
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections/ledgertest"
 )

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
+	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections"
 	"integrityledger/projections/queue"
 )

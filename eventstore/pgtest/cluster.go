@@ -15,7 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 )
 
 // Cluster is a primary and a standby that streams from it, each in a directory of its own.

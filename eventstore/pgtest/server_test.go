@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 )
 
 // TestRefusesAServerThatIsNotItsOwn tries an ordinary server, and one that merely has the right kind of name.

@@ -19,8 +19,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres"
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
+	"integrityledger/eventstore/postgres"
 )
 
 // patience is how long anything may take, on a machine that does much else.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 )
 
 // smallDisk is a directory on a file system of its own.

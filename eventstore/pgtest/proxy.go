@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"integrityledger/cmd/postgres/pgtest/network"
+	"integrityledger/eventstore/pgtest/network"
 )
 
 // Proxy stands between a service and its PostgreSQL.

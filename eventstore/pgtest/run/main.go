@@ -16,7 +16,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 )
 
 func main() {

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 	"integrityledger/migrations"
 )
 

@@ -26,7 +26,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/postgres"
 )
 
 // PasswordRole is a role that logs in with its password alone, on a server of its own, where it owns a database.

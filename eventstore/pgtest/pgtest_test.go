@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
