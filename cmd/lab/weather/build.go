@@ -111,7 +111,7 @@ func buildFormer(t testing.TB, repository string, commits []string, to string) {
 	t.Fatal(failed)
 }
 
-//go:embed faults.c
+//go:embed preload/faults.c
 var faults string
 
 // buildFaults makes the library that makes PostgreSQL's clock and disk fail. ok is false where there is no compiler.
