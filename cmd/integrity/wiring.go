@@ -243,7 +243,6 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 		if s.forwarder, err = stream.New(stream.Config{
 			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.stream, Store: s.store, Shards: s.installed.Shards, Log: s.log,
 			Nodes: s.onNodes("stream", ledger.StreamConns/2, (*cluster.Primary).ConsumerPool),
-			Read:  eventstore.Route(s.stream, s.onNodes("stream reads", ledger.StreamConns/2, (*cluster.Primary).ConsumerPool)),
 		}); err != nil {
 			return err
 		}

@@ -18,6 +18,6 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	defer pool.Close()
 	pgtest.Routed(t, pool, map[string]string{
 		"never": "SELECT position FROM consumers WHERE position > $1",
-		"begin": beginPages, "claim": claimPages, "advance": advancePages,
+		"begin": beginPages, "claim": claimPages, "read": readPages, "advance": advancePages,
 	})
 }

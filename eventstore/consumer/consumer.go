@@ -1,9 +1,13 @@
 // Package consumer runs what follows the log after the commit: Watermill's router, over subscribers of watermill-sql
 // whose topics are rows of our own.
 //
-// A Source is one topic: a row that remembers how far its work has come, and the work. Each message is one page:
+// A Source is one topic: a row that remembers how far its work has come, and the work. Each message is a page of
+// events:
 //
-//	BEGIN ── Claim locks the row, unless another process has it ── Handle ── Advance ── COMMIT
+//	BEGIN ── Claim locks the row, unless another process has it ── Read ── Handle ── Advance ── COMMIT
+//
+// The subscriber's message names the page that it has claimed. The router's middlewares conclude it, give it a time and
+// recover from panics. The last one puts the events into it, by Read, so that reading them has a time and recovery too.
 //
 // The row lock is the lease. Of all processes one at a time works on a Source, no clock is compared, and whatever ends
 // a process or its connection frees the row. A process that is frozen while it holds the row loses its transaction
@@ -36,19 +40,18 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/eventstore/cluster"
-	"integrityledger/eventstore/history"
 )
 
-// Query and Row are those of watermill-sql; Nodes and Querier are what a consumer goes to the nodes of Citus with.
+// Query, Row and Message are those of Watermill; Nodes are what a consumer goes to the nodes of Citus with.
 type (
 	Query   = watermillsql.Query
 	Row     = watermillsql.Scanner
+	Message = message.Message
 	Nodes   = cluster.Nodes
-	Querier = history.Querier
 )
 
 // Source is one ordered piece of work and the row that remembers how far it has come. Its methods are called by one
-// goroutine at a time, Scan, Handle and Advance in the transaction of the Claim before them.
+// goroutine at a time, Scan, Read, Handle and Advance in the transaction of the Claim before them.
 type Source interface {
 	// Begin makes the row where it is missing.
 	Begin() Query
@@ -57,8 +60,10 @@ type Source interface {
 	Claim(failures int) Query
 	// Scan reads what Claim has selected, and answers the position that the row holds.
 	Scan(row Row) (position int64, err error)
+	// Read puts what Claim has found into the message: the payload is the page, the metadata says of what.
+	Read(tx *sql.Tx, page *Message) error
 	// Handle works on the page. Where it does not advance, with or without an error, the transaction is rolled back.
-	Handle(ctx context.Context, tx *sql.Tx) (Progress, error)
+	Handle(tx *sql.Tx, page *Message) (Progress, error)
 	// Advance moves the row to where Handle has come. It may be empty where Handle has moved it.
 	Advance() Query
 }
@@ -172,14 +177,14 @@ func (c *Consumer) Run(ctx context.Context) {
 			if err == nil {
 				err = errors.New("the router has ended by itself")
 			}
-			pause(ctx.Done(), nil, c.failed("start", err, failures))
+			Pause(ctx.Done(), nil, c.failed("start", err, failures))
 		}
 	}
 }
 
 // look finds what nobody has woken a source for.
 func (c *Consumer) look(ctx context.Context) {
-	for quiet := 0; pause(ctx.Done(), nil, c.Poll<<quiet); {
+	for quiet := 0; Pause(ctx.Done(), nil, c.Poll<<quiet); {
 		for _, source := range c.news(ctx) {
 			put(c.topics[source].news)
 		}
@@ -229,7 +234,7 @@ func (c *Consumer) route(ctx context.Context) error {
 			return err
 		}
 		router.AddConsumerHandler(t.name, t.name, subscriber, t.handle).
-			AddMiddleware(t.conclude, middleware.Timeout(handleTimeout), middleware.Recoverer)
+			AddMiddleware(t.conclude, middleware.Timeout(handleTimeout), middleware.Recoverer, t.read)
 	}
 	return router.Run(ctx)
 }
@@ -242,8 +247,8 @@ func (c *Consumer) failed(what string, err error, failures int) time.Duration {
 	return d
 }
 
-// pause reports whether nothing has ended it.
-func pause(stopped, woken <-chan struct{}, d time.Duration) (over bool) {
+// Pause waits for d, and reports whether nothing has ended it before: stopped, or woken, which may be nil.
+func Pause(stopped, woken <-chan struct{}, d time.Duration) (over bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -280,18 +285,31 @@ type topic struct {
 // has lost it in a crash.
 var errForgotten = errors.New("the position that the last page reached was not kept")
 
+// read is the middleware that puts the page into the message.
+func (t *topic) read(next message.HandlerFunc) message.HandlerFunc {
+	return func(m *message.Message) ([]*message.Message, error) {
+		if t.position < t.reached {
+			t.reached = t.position
+			return nil, errForgotten
+		}
+		m.SetContext(cluster.Holding(m.Context(), t.piece))
+		if err := t.Read(transaction(m), m); err != nil {
+			return nil, err
+		}
+		return next(m)
+	}
+}
+
 // handle is the handler of the router.
 func (t *topic) handle(m *message.Message) (err error) {
-	tx, ok := watermillsql.TxFromContext(m.Context())
-	if !ok {
-		return errors.New("the message has no transaction")
-	}
-	if t.position < t.reached {
-		t.reached = t.position
-		return errForgotten
-	}
-	t.progress, err = t.Handle(cluster.Holding(m.Context(), t.piece), tx)
+	t.progress, err = t.Handle(transaction(m), m)
 	return err
+}
+
+// transaction is the one that the subscriber has claimed the page in.
+func transaction(m *message.Message) *sql.Tx {
+	tx, _ := watermillsql.TxFromContext(m.Context())
+	return tx
 }
 
 // conclude notes the result of a page, and acknowledges the message in any case: a refused one would be sent again
@@ -310,8 +328,8 @@ func (t *topic) conclude(next message.HandlerFunc) message.HandlerFunc {
 		t.progress = Progress{Position: t.position}
 		_, t.err = next(m)
 		t.handled = true
-		if tx, ok := watermillsql.TxFromContext(m.Context()); ok && t.progress.Position == t.position {
-			_ = tx.Rollback() // then the library cannot advance, and says so to HandleError
+		if t.progress.Position == t.position {
+			_ = transaction(m).Rollback() // then the library cannot advance, and says so to HandleError
 		}
 		return nil, nil
 	}
@@ -349,7 +367,7 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 		select {
 		case <-t.stopped:
 		default:
-			pause(t.stopped, nil, t.consumer.failed(t.name, err, t.failures))
+			Pause(t.stopped, nil, t.consumer.failed(t.name, err, t.failures))
 		}
 		t.failures++
 		return 0
@@ -363,11 +381,11 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 		if t.progress.More {
 			return 0
 		}
-		pause(t.stopped, t.hastened, t.consumer.Gather)
-		pause(t.stopped, t.woken, max(0, linger-t.consumer.Gather))
+		Pause(t.stopped, t.hastened, t.consumer.Gather)
+		Pause(t.stopped, t.woken, max(0, linger-t.consumer.Gather))
 		return 0
 	}
-	pause(t.stopped, nil, apart)
+	Pause(t.stopped, nil, apart)
 	t.unasked = false
 	select {
 	case <-t.stopped:
@@ -393,7 +411,9 @@ func (t *topic) UnmarshalMessage(row watermillsql.Scanner) (r watermillsql.Row, 
 	if t.position, err = t.Scan(row); err != nil {
 		return r, fmt.Errorf("claim: %w", err)
 	}
-	return watermillsql.Row{Offset: 1, Msg: message.NewMessage(fmt.Sprintf("%s.%d", t.name, t.position), nil)}, nil
+	m := message.NewMessage(fmt.Sprintf("%s.%d", t.name, t.position), nil) // the payload is read with a time and recovery
+	middleware.SetCorrelationID(m.UUID, m)
+	return watermillsql.Row{Offset: 1, Msg: m}, nil
 }
 
 // AckMessageQuery implements watermillsql.OffsetsAdapter.

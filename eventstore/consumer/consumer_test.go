@@ -1,13 +1,17 @@
 package consumer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +21,6 @@ import (
 	"time"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/pgtest"
@@ -58,7 +61,14 @@ func process(ctx context.Context, url string, shards int, t take, change func(*c
 		},
 	}
 	for shard := range domain.Shard(shards) {
-		c.Sources = append(c.Sources, &consumer.Pages{Pool: eventstore.Route(pool, reads), Name: name, Shard: shard, Limit: 7, Take: t})
+		handle := func(page *consumer.Message) (int, error) {
+			events, err := consumer.Events(page)
+			if err != nil {
+				return 0, err
+			}
+			return t(page.Context(), shard, events)
+		}
+		c.Sources = append(c.Sources, &consumer.Pages{Name: name, Shard: shard, Limit: 7, Take: handle})
 	}
 	if change != nil {
 		change(&c)
@@ -68,7 +78,9 @@ func process(ctx context.Context, url string, shards int, t take, change func(*c
 }
 
 // consume runs a consumer until stop is called.
-func consume(t *testing.T, l *ledgertest.Ledger, url string, take take, change func(*consumer.Config)) (c *consumer.Consumer, stop func()) {
+func consume(
+	t testing.TB, l *ledgertest.Ledger, url string, take take, change func(*consumer.Config),
+) (c *consumer.Consumer, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c, end, err := process(ctx, url, l.Installation.Shards, take, change)
@@ -211,6 +223,77 @@ func TestConsumer(t *testing.T) {
 	if lag, err := consumer.ReadLag(context.Background(), l.Pool, "another"); err != nil || lag[0].Events != head(first) || lag[0].Since.IsZero() {
 		t.Errorf("lag of a consumer that never ran: %v %v", lag, err)
 	}
+}
+
+// TestPage: a message carries its events, and says which. What no program knows is refused.
+func TestPage(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	command := l.Register(t, o, o.Declaration("d", 1, "x"))
+	command.RequestID = "an ü \"id\"\n"
+	l.Must(t, command)
+	register(t, l, o, 0, 2)
+	written := l.Events(t, 1)
+	pages := make(chan *consumer.Message, 1)
+	consume(t, l, l.URL, nil, func(c *consumer.Config) {
+		source := c.Sources[1].(*consumer.Pages)
+		source.Limit, source.Take = len(written), func(page *consumer.Message) (int, error) {
+			pages <- page.Copy()
+			return len(written), nil
+		}
+	})
+	page := <-pages
+	events, err := consumer.Events(page)
+	if err != nil || len(events) != len(written) {
+		t.Fatalf("%d of %d events: %v", len(events), len(written), err)
+	}
+	for i, want := range written {
+		want.Nonce, want.Hash, want.Body = [16]byte{}, [32]byte{}, nil
+		if !reflect.DeepEqual(events[i], want) {
+			t.Errorf("event %d is %+v, not %+v", i, events[i], want)
+		}
+	}
+	wantMetadata := map[string]string{
+		"shard": "1", "first": "1", "last": fmt.Sprint(len(events)), "correlation_id": page.UUID,
+	}
+	if !maps.Equal(page.Metadata, wantMetadata) || page.UUID != "test.1.0" {
+		t.Errorf("page %s has the metadata %v", page.UUID, page.Metadata)
+	}
+	page.Payload = bytes.ReplaceAll(page.Payload, []byte(domain.RecordRegistered), []byte("integrity.unheard"))
+	if _, err := consumer.Events(page); err == nil || !strings.Contains(err.Error(), "not known to this program") {
+		t.Errorf("an event of another program: %v", err)
+	}
+}
+
+// BenchmarkPages reads a backlog of one shard to a handler that does nothing.
+func BenchmarkPages(b *testing.B) {
+	l := ledgertest.New(b)
+	o := l.Organization(b, 1, domain.InternalPlan)
+	commands := make([]domain.Command, 500)
+	for from := 0; from < b.N; from += len(commands) {
+		for i := range commands {
+			commands[i] = l.Register(b, o, o.Declaration(fmt.Sprintf("d-%d", from+i), 1, "x"))
+		}
+		l.Execute(context.Background(), commands...)
+	}
+	n, ctx := int64(len(l.Events(b, 1))), context.Background()
+	runtime.GC()
+	used := func() int64 {
+		var u syscall.Rusage
+		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+		return u.Utime.Nano() + u.Stime.Nano()
+	}
+	before, read := used(), make(chan struct{})
+	b.ResetTimer()
+	consume(b, l, l.URL, func(_ context.Context, shard domain.Shard, events []domain.Event) (int, error) {
+		if shard == 1 && events[len(events)-1].Position == n {
+			close(read)
+		}
+		return len(events), ctx.Err()
+	}, func(c *consumer.Config) { c.Sources[1].(*consumer.Pages).Limit = 500 })
+	<-read
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
+	b.ReportMetric(float64(used()-before)/1000/float64(n), "cpu-µs/event")
 }
 
 // TestOneConsumerAtATime: two consumers of a name share the pages of a shard, each comes once, and no two at once.

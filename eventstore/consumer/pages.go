@@ -1,9 +1,12 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,24 +14,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 )
 
-// Pages is the log of a shard as a Sharded source, whose row is one of the table consumers.
+// Pages is the log of a shard as a Sharded source, whose row is one of the table consumers. Events reads its messages.
 type Pages struct {
-	Pool  Querier // that the events are read with
-	Name  string  // of the consumer; its positions are kept under it for ever
+	Name  string // of the consumer; its positions are kept under it for ever
 	Shard domain.Shard
 	Limit int // most events of a page
 
 	// Take takes further events, in order, and says how many of them it is done with. Those after them come again, with
-	// an error after a pause. It must be idempotent, and must change nothing once the deadline of ctx has passed.
-	Take func(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error)
+	// an error after a pause. It must be idempotent, and must change nothing once the deadline of the page's context has
+	// passed.
+	Take func(page *Message) (done int, err error)
 
 	limit    int
 	position int64
 	head     int64
+	length   int // of the last page, which the next may have too
 }
 
 var (
@@ -37,6 +42,9 @@ var (
 	// behind it, and never seems to have lost events.
 	claimPages = cluster.SQL(`SELECT c.position, h.position FROM {consumers} c JOIN {shard_heads} h ON h.shard = c.shard
 		WHERE c.shard = $1 AND c.consumer = $2 AND h.position > c.position FOR UPDATE OF c SKIP LOCKED`)
+	readPages = cluster.SQL(`SELECT position, uuid_send(organization_id), sequence, uuid_send(id), v,
+		uuid_send(company_id), type, subject, occurred_at, actor, request_id, data
+		FROM {events} WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`)
 	advancePages = cluster.SQL(`UPDATE {consumers} SET position = $3 WHERE shard = $1 AND consumer = $2`)
 	// behindPages is asked about all shards.
 	behindPages = cluster.SQL(`SELECT h.shard FROM {shard_heads} h LEFT JOIN {consumers} c ON c.shard = h.shard AND c.consumer = $1 WHERE h.position > coalesce(c.position, 0)`)
@@ -65,16 +73,96 @@ func (p *Pages) Scan(row Row) (int64, error) {
 	return p.position, err
 }
 
-// Handle implements Source.
-func (p *Pages) Handle(ctx context.Context, _ *sql.Tx) (Progress, error) {
-	events, err := history.NewTail(p.Pool, p.Shard, p.position).Next(ctx, p.limit)
-	if err == nil && len(events) == 0 {
-		err = fmt.Errorf("shard %d has no event after position %d, and its head says %d: %w", p.Shard, p.position, p.head, history.ErrDamaged)
+// event is a line of a page's payload; the line after it is the event's data. Nonces and hashes, which only proofs need,
+// are left out.
+type event struct {
+	Actor        domain.Actor          `json:"actor"`
+	Company      domain.CompanyID      `json:"company,omitzero"`
+	ID           domain.EventID        `json:"id"`
+	OccurredAt   time.Time             `json:"occurredAt"`
+	Organization domain.OrganizationID `json:"organization"`
+	Position     int64                 `json:"position"`
+	RequestID    string                `json:"requestId"`
+	Sequence     int64                 `json:"sequence"`
+	Subject      string                `json:"subject"`
+	Type         domain.EventType      `json:"type"`
+	V            int16                 `json:"v"`
+}
+
+var eventForm = strictjson.FormOf[event]()
+
+// Read implements Source. The metadata names the shard and the positions of the first and the last event.
+func (p *Pages) Read(tx *sql.Tx, page *Message) error {
+	failed := func(err error) error {
+		return fmt.Errorf("read events of shard %d after %d: %w", p.Shard, p.position, err)
 	}
+	rows, err := tx.QueryContext(page.Context(), readPages, p.Shard, p.position, p.limit)
 	if err != nil {
-		return Progress{Position: p.position}, err
+		return failed(err)
 	}
-	done, err := p.Take(ctx, p.Shard, events)
+	defer rows.Close()
+	page.Payload = make([]byte, 0, p.length)
+	last := p.position
+	for ; rows.Next(); last++ {
+		var e event
+		var organization, id, company, data sql.RawBytes
+		if err := rows.Scan(&e.Position, &organization, &e.Sequence, &id, &e.V, &company, &e.Type, &e.Subject,
+			&e.OccurredAt, &e.Actor, &e.RequestID, &data); err != nil {
+			return failed(err)
+		}
+		if e.Position != last+1 {
+			return fmt.Errorf("shard %d has no event at position %d: the log was damaged", p.Shard, last+1)
+		}
+		copy(e.Organization[:], organization)
+		copy(e.ID[:], id)
+		copy(e.Company[:], company)
+		e.OccurredAt = e.OccurredAt.UTC()
+		page.Payload = append(append(append(eventForm.Append(page.Payload, &e), '\n'), data...), '\n')
+	}
+	if err := rows.Err(); err != nil {
+		return failed(err)
+	}
+	p.length = len(page.Payload)
+	if last == p.position {
+		return fmt.Errorf("shard %d has no event after position %d, and its head says %d: %w",
+			p.Shard, p.position, p.head, history.ErrDamaged)
+	}
+	for name, value := range map[string]int64{"shard": int64(p.Shard), "first": p.position + 1, "last": last} {
+		page.Metadata.Set(name, strconv.FormatInt(value, 10))
+	}
+	return nil
+}
+
+// Events are the events of a page, without nonces, hashes and decoded bodies. Their Data are parts of the payload.
+func Events(page *Message) (events []domain.Event, err error) {
+	events = make([]domain.Event, 0, bytes.Count(page.Payload, []byte("\n"))/2)
+	for rest := page.Payload; len(rest) > 0; {
+		var line, data []byte
+		line, rest, _ = bytes.Cut(rest, []byte("\n"))
+		data, rest, _ = bytes.Cut(rest, []byte("\n"))
+		var e event
+		if !eventForm.Scan(line, &e) {
+			e = event{}
+			err = json.Unmarshal(line, &e)
+		}
+		if err == nil && !e.Type.Known() {
+			err = fmt.Errorf("event type %q is not known to this program", e.Type)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("event %d of page %s: %w", len(events)+1, page.UUID, err)
+		}
+		events = append(events, domain.Event{
+			Shard: e.Organization.Shard(), Position: e.Position, Organization: e.Organization, Sequence: e.Sequence,
+			ID: e.ID, V: e.V, Type: e.Type, Company: e.Company, Subject: e.Subject, OccurredAt: e.OccurredAt,
+			Actor: e.Actor, RequestID: e.RequestID, Data: data,
+		})
+	}
+	return events, nil
+}
+
+// Handle implements Source.
+func (p *Pages) Handle(_ *sql.Tx, page *Message) (Progress, error) {
+	done, err := p.Take(page)
 	p.position += int64(done)
 	return Progress{Position: p.position, More: p.position < p.head}, err
 }

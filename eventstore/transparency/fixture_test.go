@@ -22,6 +22,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections/ledgertest"
 )
@@ -108,8 +109,18 @@ func (k *Keeper) integrate(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	before := k.growth.row.size
-	progress, err := k.growth.Handle(ctx, tx.Tx)
+	progress, err := k.grow(ctx, tx)
 	return progress.Position - before, tx.end(err)
+}
+
+// grow handles a page.
+func (k *Keeper) grow(ctx context.Context, tx *claimed) (consumer.Progress, error) {
+	page := new(consumer.Message)
+	page.SetContext(ctx)
+	if err := k.growth.Read(tx.Tx, page); err != nil {
+		return consumer.Progress{Position: k.growth.row.size}, err
+	}
+	return k.growth.Handle(tx.Tx, page)
 }
 
 // turn does what Run does at a wake-up.

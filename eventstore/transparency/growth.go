@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,11 +31,13 @@ type growth struct {
 	signer func() *Signer
 	batch  int
 
-	limit int
-	heads heads         // as Claim has read them; nil positions: no node has told any
-	row   treeRow       // as Claim has read it
-	tree  *tree         // the one that this process has seen last; nil: none yet
-	slow  map[int32]int // how often a node has not told its hashes in time, one page after the other
+	limit     int
+	heads     heads         // as Claim has read them; nil positions: no node has told any
+	row       treeRow       // as Claim has read it
+	tree      *tree         // the one that this process has seen last; nil: none yet
+	positions []int64       // that the tree has with the leaves of the page
+	runs      []run         // of the leaves of the page
+	slow      map[int32]int // how often a node has not told its hashes in time, one page after the other
 }
 
 // treeRow is the row of the tree.
@@ -155,17 +158,26 @@ func (g *growth) Scan(row consumer.Row) (int64, error) {
 	return g.row.size, err
 }
 
-// Handle implements consumer.Source: it puts further events into the tree, at most a batch, shard by shard.
-func (g *growth) Handle(ctx context.Context, tx *sql.Tx) (consumer.Progress, error) {
+// Read implements consumer.Source: the payload is the hashes of further events, at most a batch, shard by shard.
+func (g *growth) Read(_ *sql.Tx, page *consumer.Message) (err error) {
+	if err := g.load(page.Context()); err != nil {
+		return err
+	}
+	page.Payload, err = g.news(page.Context())
+	return err
+}
+
+// Handle implements consumer.Source: it puts the hashes into the tree.
+func (g *growth) Handle(tx *sql.Tx, page *consumer.Message) (consumer.Progress, error) {
 	still := consumer.Progress{Position: g.row.size}
-	if err := g.load(ctx); err != nil {
-		return still, err
+	if len(page.Payload) == 0 {
+		return still, nil
 	}
-	positions, leaves, runs, err := g.news(ctx)
-	if err != nil || len(leaves) == 0 {
-		return still, err
+	leaves := make([][32]byte, 0, len(page.Payload)/32)
+	for hash := range slices.Chunk(page.Payload, 32) {
+		leaves = append(leaves, [32]byte(hash))
 	}
-	if err := g.grow(ctx, tx, positions, leaves, runs); err != nil {
+	if err := g.grow(page.Context(), tx, g.positions, leaves, g.runs); err != nil {
 		return still, err
 	}
 	return consumer.Progress{Position: g.tree.size, More: len(leaves) == g.limit}, nil
@@ -231,31 +243,32 @@ func (g *growth) askHeads(ctx context.Context) (heads, error) {
 // news reads the hashes of events that are not in the tree. A node that tells its heads but not its hashes is waited
 // for once in a page, which goes on with the events of the others. Such a node is asked for fewer next time, so that
 // a slow one comes along.
-func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte, runs []run, err error) {
+func (g *growth) news(ctx context.Context) (leaves []byte, err error) {
 	read := g.heads
 	if read.positions == nil || read.behind(g.row.positions) { // another process has let the tree grow since
 		if read, err = g.askHeads(ctx); err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 	}
-	positions = append(g.row.positions, make([]int64, max(0, len(read.positions)-len(g.row.positions)))...)
+	g.runs, g.positions = nil, append(g.row.positions, make([]int64, max(0, len(read.positions)-len(g.row.positions)))...)
 	silent := map[int32]bool{} // nodes
 	var failed error
-	for shard, after := range positions {
+	for shard, after := range g.positions {
 		head, known := read.at(shard)
 		if !known {
 			continue
 		}
-		room := g.limit - len(leaves)
+		room := g.limit - len(leaves)/32
 		if head < after {
-			return nil, nil, nil, fmt.Errorf("the tree holds shard %d up to position %d, but its log ends at %d: the log lost events", shard, after, head)
+			return nil, fmt.Errorf("the tree holds shard %d up to position %d, but its log ends at %d: the log lost events",
+				shard, after, head)
 		}
 		if head == after || room == 0 {
 			continue
 		}
 		node, err := eventstore.NodeOf(ctx, g.log, domain.Shard(shard))
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 		if silent[node] {
 			continue
@@ -267,20 +280,22 @@ func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte
 			continue
 		}
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 		delete(g.slow, node)
 		if len(hashes) == 0 {
 			continue
 		}
-		runs = append(runs, run{g.row.size + int64(len(leaves)), domain.Shard(shard), after + 1, int64(len(hashes))})
-		leaves = append(leaves, hashes...)
-		positions[shard] += int64(len(hashes))
+		g.runs = append(g.runs, run{g.row.size + int64(len(leaves)/32), domain.Shard(shard), after + 1, int64(len(hashes))})
+		for _, hash := range hashes {
+			leaves = append(leaves, hash[:]...)
+		}
+		g.positions[shard] += int64(len(hashes))
 	}
 	if len(leaves) == 0 && failed != nil {
-		return nil, nil, nil, failed
+		return nil, failed
 	}
-	return positions, leaves, runs, nil
+	return leaves, nil
 }
 
 func (g *growth) hashes(ctx context.Context, shard domain.Shard, after int64, room int) ([][32]byte, error) {

@@ -178,19 +178,19 @@ func (k *Keeper) publishing(ctx context.Context) {
 		case ctx.Err() != nil:
 		case errors.Is(err, errLost): // it is done
 		case k.Guard.Err() != nil: // which has logged it
-			rest(ctx, k.Poll, nil)
+			consumer.Pause(ctx.Done(), nil, k.Poll)
 			continue
 		case err != nil:
 			pause := min(mostPause, k.Interval<<min(failures, 5))
 			failures++
 			k.failures.Add(1)
 			k.Log.Warn("transparency", "error", cluster.Loggable(err), "pause", pause)
-			rest(ctx, pause, nil)
+			consumer.Pause(ctx.Done(), nil, pause)
 			continue
 		}
 		failures = 0
 		k.ask(ctx)
-		rest(ctx, k.Interval, nil)
+		consumer.Pause(ctx.Done(), nil, k.Interval)
 		// Nobody sees a tree before it is signed, and each growth costs a transaction. So what has come since the last
 		// growth is gathered until now, and where something has, its growth is waited for.
 		grown := false
@@ -200,26 +200,13 @@ func (k *Keeper) publishing(ctx context.Context) {
 		default:
 		}
 		if k.consumer.Hasten(0) || !grown {
-			if rest(ctx, k.Poll<<quiet, k.grown) && known == k.last.size && k.Witnesses == nil {
+			if consumer.Pause(ctx.Done(), k.grown, k.Poll<<quiet) && known == k.last.size && k.Witnesses == nil {
 				quiet = min(quiet+1, mostQuiet)
 			} else {
 				quiet = 0 // the tree grows, here or in another process, or a witness may have to be asked again
 			}
 		}
 	}
-}
-
-// rest reports whether nothing has ended it.
-func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) (over bool) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-wake:
-	case <-timer.C:
-		return true
-	}
-	return false
 }
 
 const (

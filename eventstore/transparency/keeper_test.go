@@ -253,7 +253,7 @@ func TestOneProcessWrites(t *testing.T) {
 		check(t, err)
 		return n == 5
 	})
-	_, err = frozen.growth.Handle(ctx, tx.Tx)
+	_, err = frozen.grow(ctx, tx)
 	if err == nil {
 		t.Error("the frozen process wrote")
 	}

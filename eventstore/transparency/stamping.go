@@ -12,6 +12,7 @@ import (
 
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/history"
 )
 
@@ -26,7 +27,7 @@ const (
 // stamping has one authority stamp checkpoints until ctx ends. Nothing else waits for it.
 func (k *Keeper) stamping(ctx context.Context, a *TimestampAuthority) {
 	for ctx.Err() == nil {
-		rest(ctx, k.stamp(ctx, a), nil)
+		consumer.Pause(ctx.Done(), nil, k.stamp(ctx, a))
 	}
 }
 

@@ -63,22 +63,17 @@ func CheckURL(text string) error {
 
 // Config is what a Forwarder needs.
 type Config struct {
-	URL, Credentials string        // of the broker; the path of a credentials file, or nothing
-	Pool             *pgxpool.Pool // from Primary.ConsumerPool
-	// Nodes have the transactions of the pages, and Read reads their events beside. Nil: Pool does.
-	Nodes  *consumer.Nodes
-	Read   consumer.Querier
-	Store  *query.Store
-	Shards int
-	Log    *slog.Logger
+	URL, Credentials string          // of the broker; the path of a credentials file, or nothing
+	Pool             *pgxpool.Pool   // from Primary.ConsumerPool
+	Nodes            *consumer.Nodes // have the transactions of the pages. Nil: Pool does
+	Store            *query.Store
+	Shards           int
+	Log              *slog.Logger
 }
 
 // New needs no broker that answers: it connects when there is one.
 func New(s Config) (*Forwarder, error) {
 	f := &Forwarder{store: s.Store}
-	if s.Read == nil {
-		s.Read = s.Pool
-	}
 	options := []nats.Option{
 		nats.Name("integrity"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
 		nats.ReconnectBufSize(-1),        // what cannot be sent now is an error now
@@ -105,7 +100,7 @@ func New(s Config) (*Forwarder, error) {
 	if f.broker, err = jetstream.New(f.conn); err == nil {
 		var pages []consumer.Source
 		for shard := range domain.Shard(s.Shards) {
-			pages = append(pages, &consumer.Pages{Pool: s.Read, Name: Consumer, Shard: shard, Limit: pageLimit, Take: f.forward})
+			pages = append(pages, &consumer.Pages{Name: Consumer, Shard: shard, Limit: pageLimit, Take: f.forward})
 		}
 		f.Consumer, err = consumer.New(consumer.Config{
 			Name: Consumer, Pool: s.Pool, Nodes: s.Nodes, Sources: pages, Log: s.Log,
@@ -126,7 +121,12 @@ var ErrBrokerAway = errors.New("the broker does not answer; events are forwarded
 
 // forward publishes what of the events the feeds show: order holds within a shard. It takes no longer than ctx allows,
 // and says how far it has come.
-func (f *Forwarder) forward(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error) {
+func (f *Forwarder) forward(page *consumer.Message) (done int, err error) {
+	events, err := consumer.Events(page)
+	if err != nil {
+		return 0, err
+	}
+	ctx, shard := page.Context(), events[0].Shard
 	if !f.conn.IsConnected() {
 		return 0, ErrBrokerAway
 	}
