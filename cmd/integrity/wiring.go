@@ -240,8 +240,12 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 		if s.stream, err = s.primary.ConsumerPool(ctx, ledger.StreamConns); err != nil {
 			return err
 		}
+		broker, err := stream.NewNATS(s.cfg.NATSURL, s.cfg.NATSCredentials, s.log)
+		if err != nil {
+			return err
+		}
 		if s.forwarder, err = stream.New(stream.Config{
-			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.stream, Store: s.store, Shards: s.installed.Shards, Log: s.log,
+			Publisher: broker, Pool: s.stream, Store: s.store, Shards: s.installed.Shards, Log: s.log,
 			Nodes: s.onNodes("stream", ledger.StreamConns/2, (*cluster.Primary).ConsumerPool),
 		}); err != nil {
 			return err

@@ -35,7 +35,7 @@ func TestStreamOfABrokerThatReadsNoMore(t *testing.T) {
 	b := integritytest.NewBroker(t)
 	b.Start()
 	f := newForwarding(t, b)
-	f.config.URL = "nats://" + listener.Addr().String()
+	f.url = "nats://" + listener.Addr().String()
 	made := f.forwarder(t)
 	stopFill := make(chan struct{})
 	go func() { // the buffers of the connection, as many attempts would
@@ -45,7 +45,7 @@ func TestStreamOfABrokerThatReadsNoMore(t *testing.T) {
 			case <-stopFill:
 				return
 			default:
-				_ = made.conn.Publish("x.y", data)
+				_ = made.publisher.(*NATS).conn.Publish("x.y", data)
 			}
 		}
 	}()

@@ -28,6 +28,7 @@ type forwarding struct {
 	*ledgertest.Ledger
 	organization ledgertest.Organization
 	second       ledgertest.Organization // the same, with another company
+	url          string                  // of the broker
 	config       Config
 }
 
@@ -40,13 +41,13 @@ func newForwarding(t testing.TB, b *integritytest.Broker) *forwarding {
 	}
 	t.Cleanup(pool.Close)
 	s := Config{
-		URL: b.URL(), Log: slog.New(slog.DiscardHandler), Pool: pool, Store: &query.Store{Pool: l.Pool}, Shards: l.Installation.Shards,
+		Log: slog.New(slog.DiscardHandler), Pool: pool, Store: &query.Store{Pool: l.Pool}, Shards: l.Installation.Shards,
 	}
 	o := l.Organization(t, 1, domain.InternalPlan)
 	second := o
 	second.Company = l.Company(t, o, "company-2")
 	l.Grant(t, o, o.Key.ID, second.Company.ID, true)
-	return &forwarding{l, o, second, s}
+	return &forwarding{l, o, second, b.URL(), s}
 }
 
 // register adds n registrations of as many documents, of one company and of the other.
@@ -70,6 +71,11 @@ func (f *forwarding) register(t testing.TB, from, n int) {
 // forwarder is one more process's.
 func (f *forwarding) forwarder(t testing.TB) *Forwarder {
 	t.Helper()
+	broker, err := NewNATS(f.url, "", f.config.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.config.Publisher = broker
 	made, err := New(f.config)
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +161,7 @@ func setStream(t testing.TB, b *integritytest.Broker, change func(*jetstream.Str
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := jetstream.StreamConfig{Name: Name, Subjects: []string{subjects + ".>"}, Duplicates: window}
+	c := jetstream.StreamConfig{Name: Name, Subjects: []string{topic + ".>"}, Duplicates: window}
 	change(&c)
 	if _, err := stream.CreateOrUpdateStream(context.Background(), c); err != nil {
 		t.Fatal(err)
@@ -201,7 +207,7 @@ func TestStreamCut(t *testing.T) {
 	b.Start()
 	f := newForwarding(t, b)
 	relay := newRelay(t, fmt.Sprintf("127.0.0.1:%d", b.Port))
-	f.config.URL = "nats://" + relay.listener.Addr().String()
+	f.url = "nats://" + relay.listener.Addr().String()
 	total := 0
 	for _, at := range []string{
 		batchSequenceHeader + ": 30", // in the middle of a batch
@@ -242,16 +248,16 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	if _, err := conn.Subscribe(subjects+".>", func(m *nats.Msg) {
+	if _, err := conn.Subscribe(topic+".>", func(m *nats.Msg) {
 		if m.Reply != "" {
 			_ = m.Respond([]byte(`{"stream":"INTEGRITY","seq":3}`))
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f := &Forwarder{conn: conn}
-	messages := []*nats.Msg{nats.NewMsg(subjects + ".a.b"), nats.NewMsg(subjects + ".a.b")}
-	err = f.publishBatch(t.Context(), messages)
+	n := &NATS{conn: conn}
+	messages := []*nats.Msg{nats.NewMsg(topic + ".a.b"), nats.NewMsg(topic + ".a.b")}
+	err = n.publishBatch(t.Context(), messages)
 	if err == nil || !strings.Contains(err.Error(), "acknowledged 0 of 2 messages") {
 		t.Errorf("answered %v", err)
 	}
@@ -268,7 +274,7 @@ func TestStreamOfASlowBroker(t *testing.T) {
 	f.register(t, 0, 10)
 	relay := newRelay(t, fmt.Sprintf("127.0.0.1:%d", b.Port))
 	relay.slowDown(`"seq":`) // an acknowledgement
-	f.config.URL = "nats://" + relay.listener.Addr().String()
+	f.url = "nats://" + relay.listener.Addr().String()
 	made := f.forwarder(t)
 	f.run(t, made)
 	f.forwarded(t)
