@@ -35,8 +35,7 @@ import (
 // of it, and an auditor finds its bundle sound.
 func TestConsoleStory(t *testing.T) {
 	t.Parallel()
-	mails := &integritytest.Mailbox{}
-	port, _ := integritytest.ServeMail(t, mails, false, false)
+	mails, port := integritytest.ServeMail(t)
 	s := surroundings{env: []string{
 		"INTEGRITY_SIGNUP=open", fmt.Sprintf("INTEGRITY_SMTP_URL=smtp://127.0.0.1:%d", port), "INTEGRITY_MAIL_FROM=ledger@example.org",
 		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine

@@ -21,8 +21,7 @@ import (
 // next start back.
 func TestWarningIsMailed(t *testing.T) {
 	t.Parallel()
-	box := &integritytest.Mailbox{}
-	port, _ := integritytest.ServeMail(t, box, false, false)
+	box, port := integritytest.ServeMail(t)
 	dir := dataDir(t)
 	plans := write(t, filepath.Join(t.TempDir(), "plans.json"),
 		fmt.Sprintf(`{"gratis": {"perMinute": 100, "versionsPerMonth": 10, %[1]s}, "small": {"perMinute": 100, "versionsPerMonth": 5, %[1]s},

@@ -14,8 +14,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/transparency-dev/merkle/proof"
-	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -217,7 +215,7 @@ func published(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) (size int64,
 	return size, root
 }
 
-// complete requires that all events of the ledger are published, each provably, by another implementation's word.
+// complete requires that all events of the ledger are published, each provably, by the word of the go command's log.
 func complete(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) {
 	t.Helper()
 	size, root := published(t, l, keys...)
@@ -231,13 +229,8 @@ func complete(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) {
 			if inclusion.Leaf != string(e.Leaf()) || inclusion.TreeSize != size {
 				t.Fatalf("inclusion of %s: %+v", e.ID, inclusion)
 			}
-			var hashes [][]byte
-			for _, text := range inclusion.Hashes {
-				hash, err := base64.StdEncoding.DecodeString(text)
-				check(t, err)
-				hashes = append(hashes, hash)
-			}
-			check(t, proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(inclusion.LeafIndex), uint64(size), rfc6962.DefaultHasher.HashLeaf([]byte(inclusion.Leaf)), hashes, root))
+			check(t, tlog.CheckRecord(parseHashes(t, inclusion.Hashes), size, hashOf(root), inclusion.LeafIndex,
+				tlog.RecordHash([]byte(inclusion.Leaf))))
 			seen[inclusion.LeafIndex] = true
 		}
 	}
@@ -250,16 +243,20 @@ func complete(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) {
 	}
 }
 
-// consistent requires that one published tree goes on where another ended, by another implementation's word.
+// consistent requires that one published tree goes on where another ended, by the word of the go command's log.
 func consistent(t testing.TB, l *ledgertest.Ledger, size int64, root []byte, later int64, laterRoot []byte) {
 	t.Helper()
-	var hashes [][]byte
-	if size < later {
-		tree, err := tlog.ProveTree(later, size, storedHashes(context.Background(), l.Pool))
+	proof, err := tlog.ProveTree(later, size, storedHashes(context.Background(), l.Pool))
+	check(t, err)
+	check(t, tlog.CheckTree(proof, later, hashOf(laterRoot), size, hashOf(root)))
+}
+
+func parseHashes(t testing.TB, texts []string) (hashes []tlog.Hash) {
+	t.Helper()
+	for _, text := range texts {
+		hash, err := tlog.ParseHash(text)
 		check(t, err)
-		for _, hash := range tree {
-			hashes = append(hashes, hash[:])
-		}
+		hashes = append(hashes, hash)
 	}
-	check(t, proof.VerifyConsistency(rfc6962.DefaultHasher, uint64(size), uint64(later), hashes, root, laterRoot))
+	return hashes
 }

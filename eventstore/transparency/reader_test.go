@@ -10,8 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/transparency-dev/merkle/proof"
-	"github.com/transparency-dev/merkle/rfc6962"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
@@ -19,16 +18,12 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// proven requires that the answer proves the leaf, by another implementation's word.
+// proven requires that the answer proves the leaf, by the word of the go command's log.
 func proven(t testing.TB, q *leafQuestion, leaf [32]byte, root []byte) {
 	t.Helper()
 	path, err := q.prover.prove(q.index)
 	check(t, err)
-	var hashes [][]byte
-	for _, hash := range path {
-		hashes = append(hashes, hash[:])
-	}
-	check(t, proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(q.index), uint64(q.head.size), leaf[:], hashes, root))
+	check(t, tlog.CheckRecord(path, q.head.size, hashOf(root), q.index, leaf))
 }
 
 func readPool(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {

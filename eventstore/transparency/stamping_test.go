@@ -12,9 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/transparency-dev/merkle/proof"
-	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -110,13 +109,7 @@ func TestOneTokenForAll(t *testing.T) {
 // proves requires that a stamped checkpoint holds a leaf.
 func proves(t *testing.T, s evidence.Timestamp, leaf, root []byte) {
 	t.Helper()
-	var hashes [][]byte
-	for _, text := range s.Hashes {
-		hash, err := base64.StdEncoding.DecodeString(text)
-		check(t, err)
-		hashes = append(hashes, hash)
-	}
-	check(t, proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(s.LeafIndex), uint64(s.TreeSize), rfc6962.DefaultHasher.HashLeaf(leaf), hashes, root))
+	check(t, tlog.CheckRecord(parseHashes(t, s.Hashes), s.TreeSize, hashOf(root), s.LeafIndex, tlog.RecordHash(leaf)))
 }
 
 // TestStamped: each event is answered with the earliest token of each authority that holds it, by checkpoint, and by a

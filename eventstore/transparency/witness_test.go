@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/transparency-dev/merkle/proof"
-	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -107,16 +105,17 @@ func (w *witness) judge(out http.ResponseWriter, body []byte) {
 		fmt.Fprintf(out, "%d\n", w.size)
 		return
 	}
-	var hashes [][]byte
+	var proof tlog.TreeProof
 	for _, line := range lines[1:] {
-		hash, err := base64.StdEncoding.DecodeString(line)
+		hash, err := tlog.ParseHash(line)
 		if err != nil {
 			out.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		hashes = append(hashes, hash)
+		proof = append(proof, hash)
 	}
-	if old == 0 && len(hashes) > 0 || old > 0 && proof.VerifyConsistency(rfc6962.DefaultHasher, old, size, hashes, w.root, root) != nil {
+	if old == 0 && len(proof) > 0 ||
+		old > 0 && tlog.CheckTree(proof, int64(size), hashOf(root), int64(old), hashOf(w.root)) != nil {
 		out.WriteHeader(http.StatusUnprocessableEntity)
 		return
 	}

@@ -1,124 +1,74 @@
 package integritytest
 
 import (
-	"crypto/tls"
-	"errors"
-	"io"
-	"log"
 	"net"
-	"net/http"
-	"net/http/httptest"
-	"regexp"
+	"net/textproto"
 	"strings"
 	"sync"
 	"testing"
-
-	sasl "github.com/emersion/go-sasl"
-	smtp "github.com/emersion/go-smtp"
 )
 
-// Mailbox is a real SMTP server that keeps what it is given. It is as strict as Postfix with
-// reject_non_fqdn_helo_hostname: a client that greets with a bare name gets 504.
+// Mailbox keeps every mail that an SMTP client brings. A real and strict server judges the client in cmd/lab/judges.
 type Mailbox struct {
-	Password string // of the user "ledger"; empty: no sign-in
-	Mu       sync.Mutex
-	Mails    []string // recipient, a line, content
-	Greeting string   // the name that the client gave with EHLO last
-	Arrived  chan struct{}
+	Mu      sync.Mutex
+	Mails   []string // recipient, a line, content
+	Arrived chan struct{}
 }
 
-// fullName is what a strict server is greeted with: a name with a dot, or an address literal (RFC 5321, section 4.1.3).
-var fullName = regexp.MustCompile(`^([A-Za-z0-9_-]+(\.[A-Za-z0-9-]+)+|\[[0-9.]+\]|\[IPv6:[0-9a-f:.]+\])$`)
-
-type mailSession struct {
-	*Mailbox
-	conn *smtp.Conn
-	to   string
-	in   bool
-}
-
-func (m *Mailbox) NewSession(c *smtp.Conn) (smtp.Session, error) {
-	m.Mu.Lock()
-	defer m.Mu.Unlock()
-	if m.Greeting = c.Hostname(); !fullName.MatchString(m.Greeting) {
-		return nil, &smtp.SMTPError{Code: 504, EnhancedCode: smtp.EnhancedCode{5, 5, 2}, Message: "Helo command rejected: need fully-qualified hostname"}
-	}
-	return &mailSession{Mailbox: m, conn: c, in: m.Password == ""}, nil
-}
-
-func (s *mailSession) AuthMechanisms() []string { return []string{sasl.Plain} }
-
-func (s *mailSession) Auth(string) (sasl.Server, error) {
-	return sasl.NewPlainServer(func(_, user, password string) error {
-		if _, secure := s.conn.TLSConnectionState(); !secure || user != "ledger" || password != s.Password {
-			return errors.New("authentication failed")
-		}
-		s.in = true
-		return nil
-	}), nil
-}
-
-func (s *mailSession) Mail(string, *smtp.MailOptions) error {
-	if !s.in {
-		return smtp.ErrAuthRequired
-	}
-	return nil
-}
-
-func (s *mailSession) Rcpt(to string, _ *smtp.RcptOptions) error {
-	if strings.HasPrefix(to, "gone") {
-		return &smtp.SMTPError{Code: 550, Message: "no " + to + " here"}
-	}
-	s.to = to
-	return nil
-}
-
-func (s *mailSession) Data(r io.Reader) error {
-	text, err := io.ReadAll(r)
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	s.Mails = append(s.Mails, s.to+"\n"+string(text))
-	select {
-	case s.Arrived <- struct{}{}:
-	default:
-	}
-	return err
-}
-
-func (s *mailSession) Reset() {}
-
-func (s *mailSession) Logout() error { return nil }
-
-// ServeMail returns the server's port, and the TLS configuration of a client that trusts it.
-func ServeMail(t *testing.T, m *Mailbox, implicitTLS, startTLS bool) (port int, trusting *tls.Config) {
+// ServeMail makes a mailbox and returns its port.
+func ServeMail(t *testing.T) (m *Mailbox, port int) {
 	t.Helper()
-	certified := httptest.NewTLSServer(nil) // for its certificate of 127.0.0.1
-	certified.Close()
-	config := &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS12}
-	m.Arrived = make(chan struct{}, 1)
-	server := smtp.NewServer(m)
-	server.Domain, server.AllowInsecureAuth, server.ErrorLog = "mail.example", true, log.New(io.Discard, "", 0)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port = listener.Addr().(*net.TCPAddr).Port
-	if startTLS {
-		server.TLSConfig = config
-	}
-	if implicitTLS {
-		listener = tls.NewListener(listener, config)
-	}
-	ended := make(chan struct{})
+	m = &Mailbox{Arrived: make(chan struct{}, 1)}
 	go func() {
-		defer close(ended)
-		_ = server.Serve(listener) // ends with Close
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go m.receive(textproto.NewConn(conn))
+		}
 	}()
-	t.Cleanup(func() {
-		_ = server.Close()
-		<-ended
-	})
-	trusting = certified.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
-	trusting.ServerName = "127.0.0.1"
-	return port, trusting
+	t.Cleanup(func() { listener.Close() })
+	return m, listener.Addr().(*net.TCPAddr).Port
+}
+
+// receive speaks SMTP until the client goes.
+func (m *Mailbox) receive(conn *textproto.Conn) {
+	defer conn.Close()
+	var to string
+	for answer := "220 mail.example"; conn.PrintfLine("%s", answer) == nil; {
+		line, err := conn.ReadLine()
+		if err != nil {
+			return
+		}
+		answer = "250 OK"
+		switch command, rest, _ := strings.Cut(line, " "); strings.ToUpper(command) {
+		case "RCPT": // TO:<address>
+			_, address, _ := strings.Cut(rest, "<")
+			to, _, _ = strings.Cut(address, ">")
+		case "DATA":
+			if conn.PrintfLine("354 go on") != nil {
+				return
+			}
+			text, err := conn.ReadDotBytes()
+			if err != nil {
+				return
+			}
+			m.keep(to + "\n" + strings.ReplaceAll(string(text), "\n", "\r\n"))
+		}
+	}
+}
+
+func (m *Mailbox) keep(mail string) {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	m.Mails = append(m.Mails, mail)
+	select {
+	case m.Arrived <- struct{}{}:
+	default:
+	}
 }

@@ -2,16 +2,15 @@ package integritytest
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"regexp"
+	"strconv"
 	"testing"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
-// Scrape is what /metrics answers, by the name of the metric.
-type Scrape map[string]*dto.MetricFamily
+// Scrape is the text that /metrics answers.
+type Scrape string
 
 // ScrapeOf reads the metrics that are served at an address.
 func ScrapeOf(t testing.TB, address string) Scrape {
@@ -22,40 +21,35 @@ func ScrapeOf(t testing.TB, address string) Scrape {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("/metrics answers %d", resp.StatusCode)
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("/metrics answers %d: %v", resp.StatusCode, err)
 	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return families
+	return Scrape(text)
 }
+
+var (
+	series = regexp.MustCompile(`(?m)^(\w+?)(?:_count)?(?:\{(.*)\})? (\S+)$`)
+	label  = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
+)
 
 // Sum adds up all series of a name with these labels; of a histogram its count.
 func (s Scrape) Sum(name string, labels ...string) (total float64, found bool) {
-	for _, m := range s[name].GetMetric() {
-		have := LabelsOf(m)
-		matches := true
+	for _, line := range series.FindAllStringSubmatch(string(s), -1) {
+		have := map[string]string{}
+		for _, l := range label.FindAllStringSubmatch(line[2], -1) {
+			have[l[1]] = l[2]
+		}
+		matches := line[1] == name
 		for i := 0; i < len(labels); i += 2 {
 			matches = matches && have[labels[i]] == labels[i+1]
 		}
-		if matches {
+		if value, err := strconv.ParseFloat(line[3], 64); matches && err == nil {
 			found = true
-			total += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			total += value
 		}
 	}
 	return total, found
-}
-
-// LabelsOf returns the labels of a series.
-func LabelsOf(m *dto.Metric) map[string]string {
-	labels := map[string]string{}
-	for _, l := range m.GetLabel() {
-		labels[l.GetName()] = l.GetValue()
-	}
-	return labels
 }
 
 // Want requires a value of a series.

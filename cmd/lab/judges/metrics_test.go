@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -121,8 +123,13 @@ func TestMetrics(t *testing.T) {
 		}
 		return nil
 	})
-	noIDs(t, now)
-	answerable(t, now)
+	scraper := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := scraper.TextToMetricFamilies(strings.NewReader(string(now)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	noIDs(t, families)
+	answerable(t, families)
 	integritytest.Eventually(t, "the page's sample tells it too", func() error { return sampled(address) })
 
 	broker.Start()
@@ -141,8 +148,16 @@ func TestMetrics(t *testing.T) {
 	integritytest.Eventually(t, "no key is trusted", func() error { return integritytest.ScrapeOf(t, address).Want(0, "integrity_signing_key_trusted") })
 }
 
+func labelsOf(m *dto.Metric) map[string]string {
+	labels := map[string]string{}
+	for _, l := range m.GetLabel() {
+		labels[l.GetName()] = l.GetValue()
+	}
+	return labels
+}
+
 // noIDs looks at every label: its name is one of those that we know, its value names nothing of anybody's.
-func noIDs(t *testing.T, s integritytest.Scrape) {
+func noIDs(t *testing.T, s map[string]*dto.MetricFamily) {
 	t.Helper()
 	known := []string{"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby", "witness", "authority", "cause", "clocks"}
 	id := regexp.MustCompile(`[a-z]{3}_[0-9a-z]{26}|\b[a-z2-7]{26}\b|[0-9a-f]{32}|BREW|nothing|example\.`)
@@ -151,7 +166,7 @@ func noIDs(t *testing.T, s integritytest.Scrape) {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			for label, value := range integritytest.LabelsOf(m) {
+			for label, value := range labelsOf(m) {
 				if !slices.Contains(known, label) || id.MatchString(value) {
 					t.Errorf("%s has the label %s=%q", name, label, value)
 				}
@@ -161,7 +176,7 @@ func noIDs(t *testing.T, s integritytest.Scrape) {
 }
 
 // answerable looks for every series that a query of the dashboard or of an alert rule asks for, with its labels.
-func answerable(t *testing.T, s integritytest.Scrape) {
+func answerable(t *testing.T, s map[string]*dto.MetricFamily) {
 	t.Helper()
 	// What Prometheus adds, what needs a standby, a witness, a token or TLS (TestTLS), and what integrity witness
 	// measures.
@@ -187,7 +202,7 @@ func answerable(t *testing.T, s integritytest.Scrape) {
 			if missing := unmatched(expr, name, family); missing != "" {
 				t.Errorf("%s asks for %s, which no scrape has", where, missing)
 			}
-			have := integritytest.LabelsOf(family.GetMetric()[0])
+			have := labelsOf(family.GetMetric()[0])
 			for _, label := range labels {
 				if _, ok := have[label]; !ok && !slices.Contains(added, label) {
 					t.Errorf("%s asks for the label %s of %s, which has %v", where, label, name, slices.Sorted(maps.Keys(have)))
@@ -216,7 +231,7 @@ func unmatched(expr parser.Expr, name string, family *dto.MetricFamily) (missing
 		}
 		points, found := true, false
 		for _, m := range family.GetMetric() {
-			found = found || m.GetSummary() == nil && fits(integritytest.LabelsOf(m))
+			found = found || m.GetSummary() == nil && fits(labelsOf(m))
 			for _, text := range []string{"1", "1.0"} {
 				if m.GetSummary() != nil {
 					found = true

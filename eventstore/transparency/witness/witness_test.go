@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/transparency-dev/merkle/proof"
-	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 	"pgregory.net/rapid"
@@ -256,14 +254,13 @@ func TestSplitView(t *testing.T) {
 		t.Error(text)
 	}
 	// The proof is one for others: from another root than the cosigned one to the refused checkpoint.
-	var hashes [][]byte
+	var proof tlog.TreeProof
 	for _, line := range found[1].Proof {
 		hash, err := tlog.ParseHash(line)
 		check(t, err)
-		hashes = append(hashes, hash[:])
+		proof = append(proof, hash)
 	}
-	at6, newer := other.branch(t, 6).root(t), other.root(t)
-	check(t, proof.VerifyConsistency(rfc6962.DefaultHasher, 6, 11, hashes, at6[:], newer[:]))
+	check(t, tlog.CheckTree(proof, 11, other.root(t), 6, other.branch(t, 6).root(t)))
 	h.grow(t, 1, "a")
 	check(t, submit(t, w, logs, h.body(t, 6))) // the first history goes on
 }
