@@ -289,8 +289,8 @@ func (s *server) proofOf(r *http.Request, page string) string {
 
 var errProofNeeded = domain.Refuse(domain.InvalidState, "The last proof of identity is too old.")
 
-// consoleAnswer turns what only the console refuses into the way on: a page, or for a script the address of one.
-func (s *server) consoleAnswer(r *http.Request, rt route, err error) (response, bool) {
+// onward turns what only the console refuses into the way on: a page, or for a script the address of one.
+func (s *server) onward(r *http.Request, p policy, err error) *response {
 	var to string
 	var status int
 	var code domain.Code
@@ -302,18 +302,18 @@ func (s *server) consoleAnswer(r *http.Request, rt route, err error) (response, 
 		to, status = s.proofOf(r, s.consolePath(r)), http.StatusForbidden
 		code = errProofNeeded.Code
 	default:
-		return response{}, false
+		return nil
 	}
-	if rt.policy.answer == inEnvelope {
+	if p.answer == inEnvelope {
 		resp := s.toScript(status, to)
 		resp.code = code
-		return resp, true
+		return &resp
 	}
 	resp := redirect(to)
 	if errors.Is(err, errSignedOut) && s.cookieValue(r, sessionCookie) != "" {
 		resp.header.Add("Set-Cookie", s.consoleCookie(sessionCookie, "", 0))
 	}
-	return resp, true
+	return &resp
 }
 
 // toScript tells a script of ours where to go on.
@@ -405,7 +405,7 @@ func (s *server) consoleEndpoints() []endpoint {
 	knock := policy{caller: anyone, bucket: minute, answer: asPage, body: bodyForm}
 	var endpoints []endpoint
 	both := func(method, path string, handle handler, p policy) {
-		p.console = true
+		p.enter = s.checkVisitor
 		for _, l := range []evidence.Language{evidence.Spanish, evidence.English} {
 			endpoints = append(endpoints, endpoint{method, web.Path(l, web.ConsoleRoot+path), handle, p})
 		}
@@ -458,6 +458,22 @@ func (s *server) consoleEndpoints() []endpoint {
 		both(post, "/security/passkeys", s.addPasskey, spoken)
 	}
 	return endpoints
+}
+
+// checkVisitor refuses a browser that another site's page has made write, and finds the session of whoever must have signed in.
+func (s *server) checkVisitor(r *http.Request, p policy) (*http.Request, *response, error) {
+	if s.console.origin.Check(r) != nil {
+		resp, err := s.fromOtherSite(r)
+		return r, &resp, err
+	}
+	if resp, yes := s.console.elsewhere(r); yes {
+		return r, &resp, nil
+	}
+	if p.caller != withSession {
+		return r, nil, nil
+	}
+	r, err := s.resume(r, p)
+	return r, nil, err
 }
 
 // fromOtherSite answers a request that another site's page has made a browser send.

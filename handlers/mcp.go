@@ -252,7 +252,14 @@ func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message)
 // foreign says why a request looks like one of another site's page (MCP, Transports, Security Warning), or nothing.
 // Programs send no Origin. A page whose name was pointed at a local service (DNS rebinding) sends that name as Host, as
 // does a proxy that passes the name of its upstream; but it holds no key, and no browser adds one by itself.
-func (s *server) foreign(r *http.Request) string {
+func (s *server) foreign(r *http.Request) *response {
+	if why := s.looksForeign(r); why != "" {
+		return &response{status: http.StatusForbidden, raw: mcp.InvalidRequest("%s", why).JSON(nil)}
+	}
+	return nil
+}
+
+func (s *server) looksForeign(r *http.Request) string {
 	base, err := url.Parse(s.BaseURL)
 	origins := r.Header.Values("Origin")
 	if err != nil || len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], base.Scheme+"://"+base.Host) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klauspost/compress/gzhttp"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
@@ -21,7 +22,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
-	"integrityledger/handlers/mcp"
+	"integrityledger/handlers/edge"
 	"integrityledger/projections/query"
 )
 
@@ -70,6 +71,14 @@ func (s *server) reach(c *call, answer eventstore.Answer) {
 	}
 }
 
+// faces are what the console and the pages for people do with an outcome.
+type faces struct {
+	// onward is the answer to what only the console refuses: the way on. Nil: the outcome is any other.
+	onward func(r *http.Request, p policy, err error) *response
+	// failurePage shows a failure to a person.
+	failurePage func(r *http.Request, failed response, err error) response
+}
+
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
 const (
@@ -83,7 +92,7 @@ const (
 // serve surrounds a route. Nothing is written before the handler has returned, so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
 	timeout, own, public := rt.timeout(), s.securityHeaders(rt.policy.anyOrigin), s.securityHeaders(true)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{requestID: requestID(r), client: clientVersion(r), template: rt.template, start: s.Now(), challenged: s.challenged(rt.policy), unwanted: r.Body}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), timeout)
 		defer cancel()
@@ -99,19 +108,19 @@ func (s *server) serve(rt route) http.Handler {
 			w.Header()[versionHeader] = s.version
 		}
 		var resp response
-		err := contain(func() (err error) {
+		err := edge.Contain(func() (err error) {
 			resp, err = s.run(w, r, rt)
 			return err
 		})
 		for _, release := range c.over {
 			release()
 		}
-		if onward, ok := s.consoleAnswer(r, rt, err); ok {
-			resp = onward
+		if onward := s.faces.onward(r, rt.policy, err); onward != nil {
+			resp = *onward
 		} else if err != nil {
 			resp = s.failure(r, resp.header, err)
 			if rt.wantsPage(r) {
-				resp = s.failurePage(r, resp, err)
+				resp = s.faces.failurePage(r, resp, err)
 			}
 		}
 		resp.status = resp.statusCode()
@@ -139,6 +148,10 @@ func (s *server) serve(rt route) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 	})
+	if rt.policy.compressed {
+		h = gzhttp.GzipHandler(h)
+	}
+	return h
 }
 
 // run takes the checks that come before a handler, in the order of contract section 2, then calls it.
@@ -161,9 +174,9 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		return response{header: http.Header{"Allow": {rt.allow()}}},
 			domain.Refuse(domain.MethodNotAllowed, "This path answers %s only.", rt.allow())
 	}
-	if e.isMessage() {
-		if why := s.foreign(r); why != "" {
-			return response{status: http.StatusForbidden, raw: mcp.InvalidRequest("%s", why).JSON(nil)}, nil
+	if e.foreign != nil {
+		if resp := e.foreign(r); resp != nil {
+			return *resp, nil
 		}
 	}
 	c := callOf(r)
@@ -172,22 +185,18 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 			return response{}, err
 		}
 	}
-	if e.console {
-		if s.console.origin.Check(r) != nil {
-			return s.fromOtherSite(r)
+	if e.enter != nil {
+		with, resp, err := e.enter(r, e.policy)
+		if err != nil || resp != nil {
+			if resp == nil {
+				resp = &response{}
+			}
+			return *resp, err
 		}
-		if resp, yes := s.console.elsewhere(r); yes {
-			return resp, nil
-		}
-	}
-	if e.caller == withSession {
-		var err error
-		if r, err = s.resume(r, e.policy); err != nil {
-			return response{}, err
-		}
+		r = with
 	}
 	var resp response
-	err := contain(func() (err error) {
+	err := edge.Contain(func() (err error) {
 		resp, err = s.answer(w, r, e)
 		return err
 	})
@@ -307,16 +316,6 @@ func preflight(rt route) response {
 	}}
 }
 
-// contain makes an error of a panic.
-func contain(do func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = mcp.NewPanicError(value)
-		}
-	}()
-	return do()
-}
-
 // fixedHeaders are the same on every answer of a route. Their values are shared: headers are replaced, never changed.
 type fixedHeaders []struct {
 	name   string // in canonical form
@@ -403,7 +402,7 @@ func (s *server) logRequest(ctx context.Context, c *call, o Observation, written
 // faultAttributes is a fault of the service in the log, with the stack of a panic.
 func faultAttributes(err error) []slog.Attr {
 	attributes := []slog.Attr{slog.Any("error", err)}
-	if p, ok := errors.AsType[*mcp.PanicError](err); ok {
+	if p, ok := errors.AsType[*edge.PanicError](err); ok {
 		attributes = append(attributes, slog.String("stack", p.Stack))
 	}
 	return attributes

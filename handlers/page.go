@@ -227,9 +227,6 @@ func (rt route) wantsPage(r *http.Request) bool {
 // failurePage shows a failure to a person; status, code and headers stay those of resp. What keeps a record from being
 // shown is never the look of a mismatch.
 func (s *server) failurePage(r *http.Request, resp response, err error) response {
-	if refused := refusal(err); refused != nil && refused.Limit != nil && callOf(r).session != nil {
-		return s.limitPage(r, resp, refused)
-	}
 	f := web.Failure{
 		Language: language(r), Code: resp.code, Path: r.URL.EscapedPath(),
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
@@ -263,19 +260,23 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 	return resp
 }
 
-// limitPage says in the console which limit was reached and, if time helps, until when.
-func (s *server) limitPage(r *http.Request, resp response, refused *domain.Error) response {
+// limitPage says in the console which limit was reached and, if time helps, until when; nil where none was.
+func (s *server) limitPage(r *http.Request, resp response, err error) *response {
+	refused := refusal(err)
+	if refused == nil || refused.Limit == nil || callOf(r).session == nil {
+		return nil
+	}
 	shown := web.Limit{Console: s.frameOf(r, refused.Limit.Name+"-limit"), Most: refused.Limit.Most}
 	if refused.RetryAfter > 0 {
 		shown.Until = new(s.Now().Add(refused.RetryAfter).Round(time.Second))
 	}
 	page, err := consolePageOf(s.site.Limit(shown))
 	if err != nil {
-		return resp
+		return &resp
 	}
 	resp.failure, resp.raw, resp.contentType = nil, page.raw, page.contentType
 	maps.Copy(resp.header, page.header)
-	return resp
+	return &resp
 }
 
 const htmlType = "text/html; charset=utf-8"

@@ -13,6 +13,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
@@ -84,7 +85,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	registrations := make([]*domain.Register, len(declarations))
 	prepare := func(k int) {
 		i := sent[k]
-		errs[i] = contain(func() error {
+		errs[i] = edge.Contain(func() error {
 			prepared := registrar.Prepare
 			if k >= signed {
 				prepared = registrar.PrepareUnsigned
@@ -339,7 +340,7 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
 	declarations := make([]domain.Declaration, len(items))
 	if err := s.inTurns(r.Context(), c.access.Organization, len(items), func(i int) {
-		errs[i] = contain(func() error {
+		errs[i] = edge.Contain(func() error {
 			object := c.meter.Decode(items[i])
 			declarations[i] = domain.ReadDeclaration(object)
 			return invalid(strictjson.Listed(object.Problems(), maxItemProblems))

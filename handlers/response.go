@@ -23,6 +23,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 )
@@ -211,7 +212,7 @@ func (s *server) writePieces(w http.ResponseWriter, r *http.Request, c *call, re
 	p := &pace{control: http.NewResponseController(w), crowded: resp.crowded}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { defer close(stopped); p.watch(stop) }()
-	err := contain(func() error {
+	err := edge.Contain(func() error {
 		for piece, err := range resp.pieces {
 			if err != nil {
 				return err

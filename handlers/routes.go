@@ -21,10 +21,6 @@ const (
 	post = http.MethodPost
 )
 
-// feedRoute is the only one whose answers to a key are compressed (contract): its pages are long, and hold nothing secret
-// beside what a stranger could choose.
-const feedRoute = "/api/v1/integrity/changes"
-
 // securityRoute is where RFC 9116 has whoever finds a weakness look.
 const securityRoute = "/.well-known/security.txt"
 
@@ -55,7 +51,7 @@ func (s *server) integrityEndpoints() []endpoint {
 		{get, integrity + "/records/{publicId}/inclusion", s.inclusion, policy{scope: domain.IntegrityRead, noQuery: true}},
 		{post, integrity + "/records/{publicId}/revoke", s.revoke, policy{scope: domain.IntegrityRevoke, body: bodyOptional, judged: true, takesAway: true}},
 		{get, integrity + "/lookup", s.lookup, policy{scope: domain.IntegrityRead, replica: true}},
-		{get, feedRoute, s.changes, policy{scope: domain.IntegrityRead, replica: true}},
+		{get, integrity + "/changes", s.changes, policy{scope: domain.IntegrityRead, replica: true, compressed: true}},
 		{get, integrity + "/usage", s.usage, policy{scope: domain.IntegrityRead, noQuery: true}},
 		{get, integrity + "/usage/entries", s.usageEntries, policy{scope: domain.IntegrityRead}},
 
@@ -78,7 +74,7 @@ func (s *server) integrityEndpoints() []endpoint {
 		{get, integrity + "/webhooks/{webhookId}/deliveries", s.listDeliveries, policy{scope: domain.IntegrityAdmin}},
 		{post, integrity + "/webhooks/deliveries/{deliveryId}/redeliver", s.redeliver, policy{scope: domain.IntegrityAdmin, body: bodyOptional, queues: true}},
 
-		{post, integrity + "/mcp", s.speak(s.integrityMCP()), policy{body: bodyMessage, takesAway: true, noQuery: true}},
+		{post, integrity + "/mcp", s.speak(s.integrityMCP()), policy{foreign: s.foreign, body: bodyMessage, takesAway: true, noQuery: true}},
 	}
 }
 
@@ -125,7 +121,7 @@ func (s *server) accountEndpoints() []endpoint {
 	return []endpoint{
 		{get, "/api/v1/usage", s.accountUsage, policy{scope: anyScope, keyLimit: "usage", noQuery: true}},
 		{get, "/api/v1/me", s.me, policy{scope: anyScope, monthly: true, noQuery: true}},
-		{post, ordinaryMCPRoute, s.speak(s.ordinaryMCP()), policy{caller: withKeyOrToken, body: bodyMessage, noQuery: true}},
+		{post, ordinaryMCPRoute, s.speak(s.ordinaryMCP()), policy{foreign: s.foreign, caller: withKeyOrToken, body: bodyMessage, noQuery: true}},
 	}
 }
 
@@ -241,9 +237,14 @@ type policy struct {
 	replica bool
 	// queues is true of endpoints that write without the ledger, so that no group judges the actor.
 	queues bool
-	// console is true of the pages for people who have signed in, and of the way in: a browser that another site's page
-	// has made write there is refused.
-	console bool
+	// foreign answers a request that a page of another site has made, before anything is counted. Nil: nobody asks.
+	foreign func(*http.Request) *response
+	// enter takes the checks of the endpoint's own face, once the limits are counted. The request that it returns goes
+	// on, unless there is an answer. Nil: there are none.
+	enter func(r *http.Request, p policy) (with *http.Request, answer *response, err error)
+	// compressed answers are compressed where the caller accepts it: they hold nothing secret beside what a stranger
+	// could choose (contract).
+	compressed bool
 	// unattended is true of what a page asks by itself, perhaps with nobody there: it is no use of the session.
 	unattended bool
 	// judged is true of endpoints whose one command has its actor judged, and the request counted, by its group.

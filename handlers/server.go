@@ -26,7 +26,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/gzhttp"
 	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
@@ -121,6 +120,7 @@ type Keys struct {
 
 type server struct {
 	Config
+	faces     faces
 	codes     map[domain.Code]web.Code
 	addresses map[string]*addressLimit // of public routes, by bucket
 	refused   *addressLimit            // answers with 401
@@ -179,13 +179,16 @@ func New(c Config) http.Handler {
 		s.codes[code.Code] = code
 	}
 	s.guides = sync.OnceValues(s.renderGuides)
-	return newRouter(routesOf(s.endpoints()), func(rt route) http.Handler {
-		h := s.serve(rt)
-		if rt.template == feedRoute {
-			h = gzhttp.GzipHandler(h)
-		}
-		return h
-	})
+	s.faces = faces{
+		onward: func(r *http.Request, p policy, err error) *response { return s.onward(r, p, err) },
+		failurePage: func(r *http.Request, failed response, err error) response {
+			if page := s.limitPage(r, failed, err); page != nil {
+				return *page
+			}
+			return s.failurePage(r, failed, err)
+		},
+	}
+	return newRouter(routesOf(s.endpoints()), s.serve)
 }
 
 // must is for what is compiled in.

@@ -15,12 +15,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
-	"runtime/debug"
 	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"integrityledger/handlers/edge"
 )
 
 // Tool is what a model may call.
@@ -115,25 +115,6 @@ func New(c Config) *Endpoint {
 	return e
 }
 
-// PanicError is a panic as an error. The value of a panic may hold anything, so only a runtime error's own words are
-// kept.
-type PanicError struct {
-	What  string
-	Stack string
-}
-
-// NewPanicError makes an error of a recovered value, with the stack of the caller.
-func NewPanicError(value any) *PanicError {
-	p := &PanicError{What: fmt.Sprintf("a value of type %T", value), Stack: string(debug.Stack())}
-	e, _ := value.(error)
-	if fault, ok := errors.AsType[runtime.Error](e); ok {
-		p.What = fault.Error()
-	}
-	return p
-}
-
-func (p *PanicError) Error() string { return "panic: " + p.What }
-
 // callerKey finds the context of Answer. The SDK hands tools one that has its values, but lives on when the caller has
 // gone away.
 type callerKey struct{}
@@ -143,15 +124,15 @@ func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
 		ctx = ctx.Value(callerKey{}).(context.Context)
 		defer func() {
-			if value := recover(); value != nil {
-				result, err = nil, NewPanicError(value)
-			}
 			var known *jsonrpc.Error
 			if err != nil && !errors.As(err, &known) {
 				result, err = nil, &e.Fault(ctx, err).Error
 			}
 		}()
-		result, err = next(ctx, method, r)
+		err = edge.Contain(func() (err error) {
+			result, err = next(ctx, method, r)
+			return err
+		})
 		list, ok := result.(*sdk.ListToolsResult)
 		if err != nil || !ok {
 			return result, err
