@@ -229,7 +229,7 @@ func gone(ctx context.Context) error {
 
 // parse reads one JSON value, for as long as the caller is there. what names the text in the refusal.
 func parse(ctx context.Context, text []byte, what string) (strictjson.Value, error) {
-	value, err := ctx.Value(callKey{}).(*call).meter.Parse(text, maxDepth)
+	value, err := callIn(ctx).meter.Parse(text, maxDepth)
 	switch {
 	case errors.Is(err, strictjson.ErrStopped):
 		return value, gone(ctx)

@@ -109,7 +109,7 @@ func (s *server) limitsText(kind web.Kind, language evidence.Language) string {
 
 // offers shows a caller the tools that its key may use, now.
 func (s *server) offers(ctx context.Context, e *mcpEndpoint) (func(string) bool, error) {
-	access := ctx.Value(callKey{}).(*call).access
+	access := callIn(ctx).access
 	granted, asked := false, false
 	for _, t := range e.tools {
 		asked = asked || t.granted && allows(access, t.scope) == nil
@@ -137,7 +137,7 @@ func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage
 	}
 	result := mcp.Result{Failed: failed}
 	if failed {
-		data = wire.Refused{Error: s.itemError(ctx.Value(callKey{}).(*call), err)}
+		data = wire.Refused{Error: s.itemError(callIn(ctx), err)}
 	} else if resp, whole := data.(response); whole {
 		data = resp.data
 		if resp.epoch != nil {
@@ -150,7 +150,7 @@ func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage
 }
 
 func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
-	c := ctx.Value(callKey{}).(*call)
+	c := callIn(ctx)
 	if err := allows(c.access, t.scope); err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage)
 
 // toolFault logs a fault of the service, and returns what the caller may know of it.
 func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
-	c := ctx.Value(callKey{}).(*call)
+	c := callIn(ctx)
 	body := s.itemError(c, err)
 	attributes := append([]slog.Attr{slog.String("requestId", c.requestID)}, faultAttributes(err)...)
 	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)

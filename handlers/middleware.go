@@ -79,7 +79,11 @@ type faces struct {
 	failurePage func(r *http.Request, failed response, err error) response
 }
 
-func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
+// callOf is what is known about a request.
+func callOf(r *http.Request) *call { return callIn(r.Context()) }
+
+// callIn is the request under way, which a context of it knows.
+func callIn(ctx context.Context) *call { return ctx.Value(callKey{}).(*call) }
 
 const (
 	// requestTimeout ends a request that nothing else has ended, counted from the moment at which its body is there:

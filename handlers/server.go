@@ -225,7 +225,7 @@ func (c *call) origin() domain.Origin {
 // first refusal. Once the organization's minute is used up, only those that take something away are executed; all the
 // others are refused then, so that a form is not saved in part because the minute ended in its middle.
 func (s *server) execute(ctx context.Context, commands ...domain.Command) (err error) {
-	c := ctx.Value(callKey{}).(*call)
+	c := callIn(ctx)
 	var refused error
 	if c.access.Console {
 		refused = s.countCommands(ctx, c, len(commands))
