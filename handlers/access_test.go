@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/projections"
 )
 
@@ -363,7 +364,7 @@ func TestFailedWritesOfAKnownKey(t *testing.T) {
 	s := open(t, options{
 		config: func(c *handlers.Config) {
 			keys := c.Keys
-			c.Keys = func() handlers.Keys {
+			c.Keys = func() action.Keys {
 				if noKeys.Load() {
 					panic("no keys")
 				}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 // TestBatch: each item is answered as if it had been sent alone.
@@ -74,7 +74,7 @@ func TestBatch(t *testing.T) {
 		s.post(integrity+"/records/batch", wrong).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	}
 	s.post(integrity+"/records/batch", strings.Repeat(" ", 4<<20)+"{}").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
-	s.keys.Store(&handlers.Keys{Trusted: s.Trusted})
+	s.keys.Store(&action.Keys{Trusted: s.Trusted})
 	s.post(integrity+"/records/batch", body{"declarations": many[:1]}).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	s.Audit(t)
 }

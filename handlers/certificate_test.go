@@ -7,7 +7,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/pgtest"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 // otherSignature differs from the column's in its first character.
@@ -47,7 +47,7 @@ func TestTamperedCertificates(t *testing.T) {
 	key := s.Registrar.Signer.Key()
 	revoked, err := evidence.NewTrustedKeys(s.Trusted.Keys(), []evidence.RevokedKey{{KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: "compromised", Since: "2026-11-20T00:00:00Z"}}, nil)
 	check(t, err)
-	s.keys.Store(&handlers.Keys{Signer: s.Registrar.Signer, Trusted: revoked})
+	s.keys.Store(&action.Keys{Signer: s.Registrar.Signer, Trusted: revoked})
 	equal(t, "a revoked key", s.verified(id, "content")["reason"], "SIGNATURE_INVALID")
 	if a := s.get(certificationAction + "/certificates/" + id + "/download"); a.status != http.StatusOK {
 		t.Errorf("download: %s", a.body)

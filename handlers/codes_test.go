@@ -7,12 +7,12 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 // A code of the domain that codes.json does not explain in full would be answered as an internal error, or without a page.
 func TestEveryCodeIsExplained(t *testing.T) {
-	explained, err := handlers.ErrorCodes()
+	explained, err := edge.ErrorCodes()
 	check(t, err)
 	codes := declaredCodes(t)
 	if len(explained) != len(codes) {

@@ -9,7 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 const unguard = "ALTER TABLE events DISABLE TRIGGER events_append_only"
@@ -85,7 +85,7 @@ func TestRevokedSigningKey(t *testing.T) {
 	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: key, Status: evidence.KeyActive, Since: now}},
 		[]evidence.RevokedKey{{KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: evidence.ReasonCompromised, Since: now}}, nil)
 	check(t, err)
-	s.keys.Store(&handlers.Keys{Signer: s.Registrar.Signer, Trusted: trusted})
+	s.keys.Store(&action.Keys{Signer: s.Registrar.Signer, Trusted: trusted})
 	s.signatureIs(id, "one", "untrusted")
 	s.post(integrity+"/records", declaration("b", 1, "two")).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	s.get(integrity+"/records/"+id+"/evidence").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
@@ -97,7 +97,7 @@ func TestRevokedSigningKey(t *testing.T) {
 		t.Errorf("finding %s", f)
 	}
 
-	s.keys.Store(&handlers.Keys{Trusted: s.Trusted})
+	s.keys.Store(&action.Keys{Trusted: s.Trusted})
 	s.post(integrity+"/records", declaration("b", 1, "two")).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	if got := s.compared(id, "one")["result"]; got != "MATCH_CURRENT" {
 		t.Errorf("result %v", got)

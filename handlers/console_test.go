@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/console"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 )
@@ -51,8 +52,8 @@ func openConsoleWith(t *testing.T, o options) *consoleService {
 var refusalWithoutCode = regexp.MustCompile(`.*"route":"[^"]*/console[^"]*","method":"[A-Z]+","status":4[0-9]+,"code":"".*`)
 
 // mailer is one that works until the end of the test.
-func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *handlers.LinkMailer {
-	m := handlers.NewLinkMailer(handlers.LinkMailer{
+func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *console.LinkMailer {
+	m := console.NewLinkMailer(console.LinkMailer{
 		Store: config.Store, BaseURL: config.BaseURL, Now: config.Now, Log: config.Log,
 		Send: func(ctx context.Context, m queue.Mail) error {
 			select {

@@ -11,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 // openDocuments is a site that is named as its browsers name it.
@@ -147,7 +148,7 @@ func TestUploadsRefusedInTheBrowser(t *testing.T) {
 	w := openDocuments(t)
 	serve := *w.handler.Load()
 	full := w.config
-	full.Spool = &handlers.Spool{Most: 1}
+	full.Spool = &edge.Spool{Most: 1}
 	p := w.tab()
 	p.signsIn("/en")
 	upload := func() {

@@ -9,6 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
 )
 
@@ -21,10 +22,10 @@ func TestProviderInTheBrowser(t *testing.T) {
 	config := w.config
 	config.BaseURL = w.URL
 	const client = "browser-client"
-	storage.RegisterClients(storage.NativeClient(client, handlers.OAuthRedirect(config.BaseURL)))
+	storage.RegisterClients(storage.NativeClient(client, edge.OAuthRedirect(config.BaseURL)))
 	idp := startProvider(t)
 	config.OAuth = oauth.New(oauth.Config{
-		Issuer: idp.issuer, Audience: handlers.OAuthAudience(config.BaseURL), ClientID: client, RedirectURL: handlers.OAuthRedirect(config.BaseURL), Now: config.Now,
+		Issuer: idp.issuer, Audience: edge.OAuthAudience(config.BaseURL), ClientID: client, RedirectURL: edge.OAuthRedirect(config.BaseURL), Now: config.Now,
 	})
 	config.LinkMailer, config.SignUp = box.mailer(t, &config), true
 	w.use(handlers.New(config))

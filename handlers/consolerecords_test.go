@@ -9,7 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/transparency/stamptest"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 const recordsPath = "/en/console/records"
@@ -94,7 +94,7 @@ func TestConsoleRecords(t *testing.T) {
 	keys := *s.keys.Load()
 	trusted, err := keys.Trusted.PutAuthority(stamptest.New(t, "alpha").Pinned())
 	check(t, err)
-	s.keys.Store(&handlers.Keys{Signer: keys.Signer, Trusted: trusted})
+	s.keys.Store(&action.Keys{Signer: keys.Signer, Trusted: trusted})
 	viewer.visit(page).says(http.StatusOK, page+`/evidence?timestamps=true" download`)
 
 	reserved := s.reserved("reserved", 1)

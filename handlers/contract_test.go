@@ -25,6 +25,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/schemas"
 )
 
@@ -277,10 +278,10 @@ func TestFaultsOfEveryOperation(t *testing.T) {
 		config func(*handlers.Config)
 	}{
 		{http.StatusInternalServerError, domain.Internal, func(c *handlers.Config) {
-			c.Store, c.Keys, c.Transparency = nil, func() handlers.Keys { panic("a fault of the program") }, &transparency.Reader{}
+			c.Store, c.Keys, c.Transparency = nil, func() action.Keys { panic("a fault of the program") }, &transparency.Reader{}
 		}},
 		{http.StatusServiceUnavailable, domain.TemporarilyUnavailable, func(c *handlers.Config) {
-			c.Store.Pool, c.Store.Public, c.Keys = away, away, func() handlers.Keys { return handlers.Keys{} }
+			c.Store.Pool, c.Store.Public, c.Keys = away, away, func() action.Keys { return action.Keys{} }
 			c.Transparency = &transparency.Reader{Pool: away}
 		}},
 	} {

@@ -1,5 +1,9 @@
 package handlers
 
+import (
+	"integrityledger/handlers/edge"
+)
+
 // Endpoint is an endpoint of the router, for the tests that must reach all of them.
 type Endpoint struct {
 	Method, Template string
@@ -9,9 +13,8 @@ type Endpoint struct {
 
 // Endpoints are all the endpoints of a service.
 func Endpoints(c Config) (list []Endpoint) {
-	s := &server{Config: c, console: newConsole(c)}
-	for _, e := range s.endpoints() {
-		list = append(list, Endpoint{e.method, e.template, e.caller == withSession, e.body.isForm(), e.body.readByHandler()})
+	for _, e := range assemble(c).endpoints {
+		list = append(list, Endpoint{e.Method, e.Template, e.Caller == edge.WithSession, e.Body.IsForm(), e.Body.ReadByHandler()})
 	}
 	return list
 }

@@ -9,6 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/projections/query"
 )
 
@@ -30,7 +31,7 @@ func TestErasedBeforeCertificate(t *testing.T) {
 			var signing atomic.Pointer[func()]
 			s := open(t, options{config: func(c *handlers.Config) {
 				keys := c.Keys
-				c.Keys = func() handlers.Keys { // asked once the words have been read
+				c.Keys = func() action.Keys { // asked once the words have been read
 					if act := signing.Swap(nil); act != nil {
 						(*act)()
 					}

@@ -14,12 +14,13 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 // countSignatures counts what the service signs from here on.
 func (s *service) countSignatures() *atomic.Int64 {
 	made := &atomic.Int64{}
-	s.keys.Store(&handlers.Keys{
+	s.keys.Store(&action.Keys{
 		Signer: s.Registrar.Signer.Observed(func() func() { made.Add(1); return func() {} }), Trusted: s.Trusted,
 	})
 	return made
@@ -269,7 +270,7 @@ func TestAnotherProcessKnowsLess(t *testing.T) {
 func TestFailedPreparationGivesItsPlaceBack(t *testing.T) {
 	s := open(t, options{ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 }})
 	sound := s.keys.Load()
-	s.keys.Store(&handlers.Keys{Signer: sound.Signer.Observed(func() func() { panic("no signature") }), Trusted: sound.Trusted})
+	s.keys.Store(&action.Keys{Signer: sound.Signer.Observed(func() func() { panic("no signature") }), Trusted: sound.Trusted})
 	for range 3 {
 		equal(t, "results", s.post(integrity+"/records/batch", batch("d", 10)).statuses(), map[int]int{500: 10})
 		s.post(integrity+"/records", declaration("e", 1, "x")).refuses(http.StatusInternalServerError, domain.Internal)

@@ -21,6 +21,7 @@ import (
 	"integrityledger/cmd/analyzer"
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 // analysisChild is the real child of an analysis, built without the race detector,
@@ -103,7 +104,7 @@ func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
 	t.Cleanup(children.Close)
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Spool = &handlers.Spool{Dir: spool}
+		c.Spool = &edge.Spool{Dir: spool}
 		c.Analyze = children.Analyze
 	}})
 	pdf := plainPDF()

@@ -103,14 +103,14 @@ func (a *attack) signIn() {
 var (
 	variableOfPath = regexp.MustCompile(`\{(\w+)[^/}]*(?:\{[^}]*\}[^/}]*)*\}`)
 	nameInPage     = regexp.MustCompile(`<(?:input|select|textarea|button)\b[^>]*\bname="([\w.-]+)"`)
-	nameInProgram  = regexp.MustCompile(`(?:\.(?:Get|Has|String|Match|Sized|Int|Bool|NullableString|NullableInt|StringList|ReadReference)|known|integer|instant|optionalReference|readTime|readNames|textOf)\((?:\w+, )?"([\w-]+)"|\["([\w-]+)"\]`)
+	nameInProgram  = regexp.MustCompile(`(?:\.(?:Get|Has|String|Match|Sized|Int|Bool|NullableString|NullableInt|StringList|ReadReference)|(?i:known|integer|instant|optionalReference|readTime|readNames|textOf))\((?:\w+, )?"([\w-]+)"|\["([\w-]+)"\]`)
 )
 
 // names are the names of all the fields and parameters that the pages offer or the handlers read.
 func names(t *testing.T) []string {
 	t.Helper()
 	found := map[string]bool{}
-	for pattern, name := range map[string]*regexp.Regexp{"web/templates/*.html": nameInPage, "web/templates/*/*.html": nameInPage, "*.go": nameInProgram} {
+	for pattern, name := range map[string]*regexp.Regexp{"web/templates/*.html": nameInPage, "web/templates/*/*.html": nameInPage, "*/*.go": nameInProgram} {
 		files, err := filepath.Glob(pattern)
 		check(t, err)
 		for _, file := range files {

@@ -27,6 +27,7 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 
 	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
 )
 
@@ -57,7 +58,7 @@ func startProvider(t *testing.T) *identityProvider {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	p := &identityProvider{t: t, issuer: "http://" + server.Listener.Addr().String()}
-	storage.RegisterClients(storage.NativeClient(pageClient, handlers.OAuthRedirect(baseURL)))
+	storage.RegisterClients(storage.NativeClient(pageClient, edge.OAuthRedirect(baseURL)))
 	p.Storage = storage.NewStorage(storage.NewUserStore(p.issuer))
 	p.rotate(newProviderKey(t, "first", jose.RS256))
 	handler := exampleop.SetupServer(p.issuer, p, slog.New(slog.DiscardHandler), false)
@@ -221,7 +222,7 @@ func (p *identityProvider) issue(a asking) string {
 // token is a good one of a subject.
 func (p *identityProvider) token(subject, scope string) string {
 	p.t.Helper()
-	return p.issue(asking{subject: subject, audience: handlers.OAuthAudience(baseURL), scope: scope, expires: time.Now().Add(time.Hour)})
+	return p.issue(asking{subject: subject, audience: edge.OAuthAudience(baseURL), scope: scope, expires: time.Now().Add(time.Hour)})
 }
 
 // forge signs claims with a key and a header of the test's choice.
@@ -232,7 +233,7 @@ func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ
 		id, key = shared.ID(), []byte(shared)
 	}
 	all := map[string]any{
-		"iss": p.issuer, "sub": person, "aud": handlers.OAuthAudience(baseURL), "scope": allScopes,
+		"iss": p.issuer, "sub": person, "aud": edge.OAuthAudience(baseURL), "scope": allScopes,
 		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
 	}
 	for name, value := range claims {
@@ -253,7 +254,7 @@ func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ
 // oauth is what a service asks the provider with.
 func (p *identityProvider) oauth(c *handlers.Config) *oauth.Provider {
 	return oauth.New(oauth.Config{
-		Issuer: p.issuer, Audience: handlers.OAuthAudience(baseURL), ClientID: pageClient, RedirectURL: handlers.OAuthRedirect(baseURL), Now: c.Now,
+		Issuer: p.issuer, Audience: edge.OAuthAudience(baseURL), ClientID: pageClient, RedirectURL: edge.OAuthRedirect(baseURL), Now: c.Now,
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/projections/query"
 )
 
@@ -205,10 +206,10 @@ func TestKeyUsed(t *testing.T) {
 func TestSignerRotation(t *testing.T) {
 	var config handlers.Config
 	s := open(t, options{config: func(c *handlers.Config) { config = *c }})
-	var theirs atomic.Pointer[handlers.Keys]
+	var theirs atomic.Pointer[action.Keys]
 	theirs.Store(s.keys.Load())
 	config.Ledger = s.Process(t, s.URL)
-	config.Keys = func() handlers.Keys { return *theirs.Load() }
+	config.Keys = func() action.Keys { return *theirs.Load() }
 	second := httptest.NewServer(handlers.New(config))
 	t.Cleanup(second.Close)
 	two := *s
@@ -225,7 +226,7 @@ func TestSignerRotation(t *testing.T) {
 	check(t, err)
 
 	signedBy := map[string]string{} // public id to keyId
-	step := func(document string, one, other handlers.Keys) {
+	step := func(document string, one, other action.Keys) {
 		t.Helper()
 		s.keys.Store(&one)
 		theirs.Store(&other)
@@ -243,13 +244,13 @@ func TestSignerRotation(t *testing.T) {
 			}
 		}
 	}
-	step("before", handlers.Keys{Signer: former, Trusted: s.Trusted}, handlers.Keys{Signer: former, Trusted: s.Trusted})
-	step("staged", handlers.Keys{Signer: former, Trusted: staged}, handlers.Keys{Signer: former, Trusted: staged})
-	step("activated", handlers.Keys{Signer: next, Trusted: staged}, handlers.Keys{Signer: former, Trusted: staged})
-	step("everywhere", handlers.Keys{Signer: next, Trusted: staged}, handlers.Keys{Signer: next, Trusted: staged})
-	step("retired", handlers.Keys{Signer: next, Trusted: retired}, handlers.Keys{Signer: next, Trusted: staged})
+	step("before", action.Keys{Signer: former, Trusted: s.Trusted}, action.Keys{Signer: former, Trusted: s.Trusted})
+	step("staged", action.Keys{Signer: former, Trusted: staged}, action.Keys{Signer: former, Trusted: staged})
+	step("activated", action.Keys{Signer: next, Trusted: staged}, action.Keys{Signer: former, Trusted: staged})
+	step("everywhere", action.Keys{Signer: next, Trusted: staged}, action.Keys{Signer: next, Trusted: staged})
+	step("retired", action.Keys{Signer: next, Trusted: retired}, action.Keys{Signer: next, Trusted: staged})
 
-	s.keys.Store(&handlers.Keys{Signer: next, Trusted: revoked})
+	s.keys.Store(&action.Keys{Signer: next, Trusted: revoked})
 	counts := map[string]int{}
 	for id, keyID := range signedBy {
 		counts[keyID]++

@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/handlers/web"
 )
 
@@ -291,7 +292,7 @@ func TestMCPBatchBeyondTheMinute(t *testing.T) {
 // A fault inside a tool is that call's alone, and no answer says what it was.
 func TestMCPFaults(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Keys = func() handlers.Keys { panic("a fault of the program") }
+		c.Keys = func() action.Keys { panic("a fault of the program") }
 	}})
 	a := s.rpc(integrityMCP, s.org.Secret, "["+request("tools/call", `{"name":"integrity_register","arguments":`+full+`}`)+","+ping+"]", "X-Request-Id", "broken")
 	var list []message

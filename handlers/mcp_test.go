@@ -13,7 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 const (
@@ -316,7 +316,7 @@ func TestMCPErrors(t *testing.T) {
 	}
 
 	// No signing key: come again later.
-	s.keys.Store(&handlers.Keys{Trusted: s.Trusted})
+	s.keys.Store(&action.Keys{Trusted: s.Trusted})
 	got, isError := s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 1, "one"))
 	failure := got["error"].(map[string]any)
 	if !isError || failure["code"] != string(domain.TemporarilyUnavailable) || failure["retryable"] != true || failure["retryAfter"] != 1.0 {

@@ -17,6 +17,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 	"integrityledger/projections/query"
 )
 
@@ -144,7 +145,7 @@ func TestOAuthTokens(t *testing.T) {
 	good := p.token(person, allScopes)
 	s.linked(good)
 	key := p.current()
-	audience, hour := handlers.OAuthAudience(baseURL), time.Now().Add(time.Hour)
+	audience, hour := edge.OAuthAudience(baseURL), time.Now().Add(time.Hour)
 	shared := sharedSecret(strings.Repeat("s", 32))
 	p.extra = append(p.extra, shared)
 	other := startProvider(t)

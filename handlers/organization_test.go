@@ -12,6 +12,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/handlers/wire"
 )
 
@@ -189,7 +190,7 @@ func TestMembersOfAnOrganization(t *testing.T) {
 	if invited.Status != domain.MemberInvited || invited.Renewed || invited.Mailed || invited.InvitationURLs == nil || *invited.Email != "ana@example.com" || invited.InvitationExpiresAt == nil {
 		t.Fatalf("invited: %s", a.body)
 	}
-	if urls := handlers.InvitationURLs("http://127.0.0.1:9/", "c"); urls.ES != "http://localhost:9/console/invitation/c" {
+	if urls := action.InvitationURLs("http://127.0.0.1:9/", "c"); urls.ES != "http://localhost:9/console/invitation/c" {
 		t.Errorf("on loopback the console has a name: %s", urls.ES)
 	}
 	code, found := strings.CutPrefix(invited.InvitationURLs.EN, baseURL+"/en/console/invitation/")

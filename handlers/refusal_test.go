@@ -15,6 +15,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -351,7 +352,7 @@ func TestPanic(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		plain := c.Keys
 		calls := 0
-		c.Keys = func() handlers.Keys {
+		c.Keys = func() action.Keys {
 			if calls++; calls == 1 {
 				panic("a secret")
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
 )
 
@@ -20,13 +21,13 @@ var pathVariable = regexp.MustCompile(`\{(\w+)[^/}]*\}`)
 // TestGroupsOfPaths: whatever stands in a path, the router of its group finds the template that comes first of all, with
 // the same value of each variable.
 func TestGroupsOfPaths(t *testing.T) {
-	s := &server{Config: Config{OAuth: oauth.New(oauth.Config{ClientID: "client"})}}
+	s := assemble(Config{Edge: Edge{OAuth: oauth.New(oauth.Config{ClientID: "client"})}})
 	var answered string
-	handler := func(rt route) http.Handler {
+	handler := func(rt edge.Route) http.Handler {
 		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			answered = rt.template
-			for _, v := range pathVariable.FindAllStringSubmatch(rt.template, -1) {
-				answered += " " + v[1] + "=" + variable(r, v[1])
+			answered = rt.Template
+			for _, v := range pathVariable.FindAllStringSubmatch(rt.Template, -1) {
+				answered += " " + v[1] + "=" + edge.Variable(r, v[1])
 			}
 		})
 	}
@@ -34,18 +35,18 @@ func TestGroupsOfPaths(t *testing.T) {
 	for _, odd := range []string{"", "x", "a b", "a\nb", "é", "{publicId}", "%2F", ".", ".."} {
 		values[odd] = true
 	}
-	routes := routesOf(s.endpoints())
-	grouped, flat := newRouter(routes, handler), mux.NewRouter().SkipClean(true)
-	flat.NotFoundHandler = handler(route{template: unknownRoute})
+	routes := edge.RoutesOf(s.endpoints)
+	grouped, flat := edge.NewRouter(routes, handler), mux.NewRouter().SkipClean(true)
+	flat.NotFoundHandler = handler(edge.Route{Template: edge.UnknownRoute})
 	for _, rt := range routes {
-		flat.Handle(rt.template, handler(rt))
-		for segment := range strings.SplitSeq(rt.template, "/") {
+		flat.Handle(rt.Template, handler(rt))
+		for segment := range strings.SplitSeq(rt.Template, "/") {
 			values[segment] = true
 		}
 	}
 	for _, r := range routes {
 		for _, value := range slices.Sorted(maps.Keys(values)) {
-			filled := pathVariable.ReplaceAllLiteralString(r.template, value)
+			filled := pathVariable.ReplaceAllLiteralString(r.Template, value)
 			for _, path := range []string{filled, filled + "/", filled + "/" + value, "/" + filled, strings.TrimPrefix(filled, "/")} {
 				find := func(h http.Handler) string {
 					r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -62,8 +63,8 @@ func TestGroupsOfPaths(t *testing.T) {
 }
 
 func BenchmarkRouter(b *testing.B) {
-	s := &server{Config: Config{OAuth: oauth.New(oauth.Config{ClientID: "client"})}}
-	router := newRouter(routesOf(s.endpoints()), func(route) http.Handler {
+	s := assemble(Config{Edge: Edge{OAuth: oauth.New(oauth.Config{ClientID: "client"})}})
+	router := edge.NewRouter(edge.RoutesOf(s.endpoints), func(edge.Route) http.Handler {
 		return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	})
 	for _, path := range []string{

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"integrityledger/handlers/mcp"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
 )
 
@@ -13,16 +13,16 @@ import (
 // each endpoint that writes names its scope, but for those with which members act for themselves.
 func TestEndpointsThatWriteNameTheirScope(t *testing.T) {
 	own := []string{"POST /api/v1/oauth/links", "DELETE /api/v1/oauth/links/{linkId}"}
-	s := &server{Config: Config{OAuth: &oauth.Provider{}}}
+	s := assemble(Config{Edge: Edge{OAuth: &oauth.Provider{}}})
 	var without []string
 	writing := 0
-	for _, e := range s.endpoints() {
-		if e.caller == anyone || e.isMessage() || e.method == http.MethodGet {
+	for _, e := range s.endpoints {
+		if e.Caller == edge.Anyone || e.IsMessage() || e.Method == http.MethodGet {
 			continue
 		}
 		writing++
-		if e.scope == anyScope {
-			without = append(without, e.method+" "+e.template)
+		if e.Scope == edge.AnyScope {
+			without = append(without, e.Method+" "+e.Template)
 		}
 	}
 	slices.Sort(own)
@@ -30,27 +30,15 @@ func TestEndpointsThatWriteNameTheirScope(t *testing.T) {
 	if !slices.Equal(without, own) || writing < 20 {
 		t.Errorf("of %d endpoints that write, these name no scope: %q", writing, without)
 	}
-	tools := 0
-	for _, e := range []*mcpEndpoint{s.ordinaryMCP(), s.integrityMCP()} {
-		for _, tool := range e.tools {
-			tools++
-			if tool.effect != mcp.Reads && tool.scope == anyScope {
-				t.Errorf("%s names no scope", tool.name)
-			}
-		}
-	}
-	if tools < 10 {
-		t.Errorf("%d tools", tools)
-	}
 }
 
 // The middleware asks the policy of a path before it knows the method, so all methods of a path agree on it.
 func TestMethodsOfAPathAgree(t *testing.T) {
-	s := &server{Config: Config{OAuth: &oauth.Provider{}}}
-	for _, rt := range routesOf(s.endpoints()) {
-		for method, e := range rt.methods {
-			if e.caller != rt.policy.caller || e.answer != rt.policy.answer || e.anyOrigin != rt.policy.anyOrigin || e.isMessage() != rt.policy.isMessage() {
-				t.Errorf("%s %s: %+v, another method has %+v", method, rt.template, e.policy, rt.policy)
+	s := assemble(Config{Edge: Edge{OAuth: &oauth.Provider{}}})
+	for _, rt := range edge.RoutesOf(s.endpoints) {
+		for method, e := range rt.Methods {
+			if e.Caller != rt.Policy.Caller || e.Answer != rt.Policy.Answer || e.AnyOrigin != rt.Policy.AnyOrigin || e.IsMessage() != rt.Policy.IsMessage() {
+				t.Errorf("%s %s: %+v, another method has %+v", method, rt.Template, e.Policy, rt.Policy)
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"integrityledger/domain/evidence"
-	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 var (
@@ -71,7 +71,7 @@ func TestOneRuleForSendingAgain(t *testing.T) {
 		return list
 	}
 	read("../schemas/*openapi.json", texts)
-	read("codes.json", texts)
+	read("edge/codes.json", texts)
 	read("web/texts/*.json", texts)
 	told := 0
 	for where, list := range passages {
@@ -87,7 +87,7 @@ func TestOneRuleForSendingAgain(t *testing.T) {
 	if told < 12 {
 		t.Errorf("only %d places say the rule", told)
 	}
-	codes, err := handlers.ErrorCodes()
+	codes, err := edge.ErrorCodes()
 	check(t, err)
 	s := open(t, options{})
 	for _, code := range codes {

@@ -26,6 +26,8 @@ import (
 	"integrityledger/eventstore/pgtest"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
@@ -42,7 +44,7 @@ type service struct {
 	// waiting is how many requests of this process wait for the feed.
 	waiting func() int
 	log     *logBuffer
-	keys    *atomic.Pointer[handlers.Keys]
+	keys    *atomic.Pointer[action.Keys]
 	// The service's clock: it goes, or stands at held, and is skew ahead of that.
 	held *atomic.Pointer[time.Time]
 	skew *atomic.Int64
@@ -63,7 +65,7 @@ type options struct {
 
 func open(t *testing.T, o options) *service {
 	t.Helper()
-	s := &service{t: t, log: &logBuffer{}, keys: &atomic.Pointer[handlers.Keys]{}, held: &atomic.Pointer[time.Time]{}, skew: &atomic.Int64{}}
+	s := &service{t: t, log: &logBuffer{}, keys: &atomic.Pointer[action.Keys]{}, held: &atomic.Pointer[time.Time]{}, skew: &atomic.Int64{}}
 	now := func() time.Time {
 		at := time.Now()
 		if held := s.held.Load(); held != nil {
@@ -84,7 +86,7 @@ func open(t *testing.T, o options) *service {
 	if s.clock == nil {
 		s.clock = ledgertest.Simulated(now)
 	}
-	s.keys.Store(&handlers.Keys{Signer: s.Registrar.Signer, Trusted: s.Trusted})
+	s.keys.Store(&action.Keys{Signer: s.Registrar.Signer, Trusted: s.Trusted})
 	s.process(o)
 	if o.plan == "" {
 		o.plan = domain.InternalPlan
@@ -113,20 +115,27 @@ func (s *service) process(o options) {
 	operating, err := os.ReadFile("../cmd/integrity/OPERATING.md")
 	check(s.t, err)
 	config := handlers.Config{
-		Ledger: ledger, Operating: operating,
-		Store: &query.Store{
-			Pool: routed, Public: routed, Installation: s.Installation, Plans: o.plans,
-			RequestsReached: func(domain.Shard) { // at once, so that no test has to wait
-				if err := warner.Look(context.Background()); err != nil {
-					s.t.Errorf("warn of requests: %v", err)
-				}
+		Edge: handlers.Edge{
+			Store: &query.Store{
+				Pool: routed, Public: routed, Installation: s.Installation, Plans: o.plans,
+				RequestsReached: func(domain.Shard) { // at once, so that no test has to wait
+					if err := warner.Look(context.Background()); err != nil {
+						s.t.Errorf("warn of requests: %v", err)
+					}
+				},
 			},
+			Installation: s.Installation, BaseURL: baseURL, Now: s.Now, Log: log,
+			PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000,
+			OAuth: oauth.New(oauth.Config{
+				Issuer: "https://identity.example", Audience: edge.OAuthAudience(baseURL), Now: s.Now,
+			}),
 		},
-		Notifier:     notifier,
-		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
-		Now: s.Now, Log: log, PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
-		Transparency: &transparency.Reader{Pool: s.Pool, Limit: patience}, ProofTimeout: patience,
-		OAuth: oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
+		Action: handlers.Action{
+			Ledger: ledger, Notifier: notifier, Keys: func() action.Keys { return *s.keys.Load() },
+			SecretKey: &domain.SecretKey{1}, Analyze: analyze,
+			Transparency: &transparency.Reader{Pool: s.Pool, Limit: patience}, ProofTimeout: patience,
+		},
+		Site: handlers.Site{Operating: operating},
 	}
 	if o.config != nil {
 		o.config(&config)

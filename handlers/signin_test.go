@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 // visitor is the browser of a person at the provider. It follows nothing back to the service,
@@ -82,7 +82,7 @@ func TestOAuthSignIn(t *testing.T) {
 	s, p := withProvider(t, options{})
 	data := s.send(http.MethodPost, links, s.org.Secret, nil).is(http.StatusCreated)
 	code := data["code"].(string)
-	if data["url"] != handlers.LinkURL(baseURL, code) {
+	if data["url"] != action.LinkURL(baseURL, code) {
 		t.Errorf("url: %v", data["url"])
 	}
 	path := "/en/oauth/link/" + code

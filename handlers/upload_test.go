@@ -17,12 +17,13 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 // Whatever is wrong with an upload is answered, changes nothing, and leaves nothing behind.
 func TestBadUploads(t *testing.T) {
 	spool := t.TempDir()
-	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: spool} }})
+	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &edge.Spool{Dir: spool} }})
 	v := s.registeredText("a", "a")
 	const path = certificationAction + "/artifacts"
 	before := s.sequence()
@@ -103,7 +104,7 @@ func empty(t *testing.T, dir string) {
 func TestLargestUpload(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Spool = &handlers.Spool{Dir: spool}
+		c.Spool = &edge.Spool{Dir: spool}
 		c.Analyze = func(context.Context, domain.OrganizationID, *os.File, int64, string, string) (analysis.Report, error) {
 			return analysis.Report{}, nil
 		}
@@ -132,7 +133,7 @@ func TestLargestUpload(t *testing.T) {
 }
 
 func TestFullSpool(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.Spool, c.BodyGrace = &handlers.Spool{Most: 2600}, time.Minute }})
+	s := open(t, options{config: func(c *handlers.Config) { c.Spool, c.BodyGrace = &edge.Spool{Most: 2600}, time.Minute }})
 	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	for range 5 { // room is given back
 		s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
@@ -159,7 +160,7 @@ func TestFullSpool(t *testing.T) {
 	if response.Body.Close(); !strings.Contains(line, "100 Continue") || response.StatusCode != http.StatusCreated {
 		t.Errorf("%s, then %d", line, response.StatusCode)
 	}
-	gone := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: "/nonexistent"} }})
+	gone := open(t, options{config: func(c *handlers.Config) { c.Spool = &edge.Spool{Dir: "/nonexistent"} }})
 	gone.upload(certificationAction+"/artifacts", gone.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 }
 
@@ -167,7 +168,7 @@ func TestFullSpool(t *testing.T) {
 func TestSlowUpload(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Spool, c.BodyGrace = &handlers.Spool{Dir: spool}, time.Second
+		c.Spool, c.BodyGrace = &edge.Spool{Dir: spool}, time.Second
 	}})
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
@@ -190,7 +191,7 @@ func TestSlowUpload(t *testing.T) {
 func TestUploadBeyondBoundary(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Spool, c.BodyGrace = &handlers.Spool{Dir: spool}, time.Second
+		c.Spool, c.BodyGrace = &edge.Spool{Dir: spool}, time.Second
 	}})
 	v := s.registeredText("a", "a")
 	before := s.sequence()
@@ -267,7 +268,7 @@ func TestUploaderGoesAway(t *testing.T) {
 	spool := t.TempDir()
 	began, ended := make(chan domain.OrganizationID), make(chan error)
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Spool = &handlers.Spool{Dir: spool}
+		c.Spool = &edge.Spool{Dir: spool}
 		c.Analyze = func(ctx context.Context, o domain.OrganizationID, _ *os.File, _ int64, _, _ string) (analysis.Report, error) {
 			began <- o
 			<-ctx.Done()

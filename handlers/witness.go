@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/transparency/witness"
+	"integrityledger/handlers/edge"
 )
 
 // WitnessConfig is what the handler of a witness is made of.
@@ -55,7 +56,7 @@ const cosignTimeout = 8 * time.Second
 
 type witnessServer struct {
 	WitnessConfig
-	addresses *addressLimit
+	addresses *edge.AddressLimit
 
 	mu     sync.Mutex
 	minute time.Time
@@ -68,7 +69,7 @@ type witnessServer struct {
 
 // NewWitness makes the handler of a witness: POST /add-checkpoint (C2SP tlog-witness), GET /healthz and GET /readyz.
 func NewWitness(c WitnessConfig) http.Handler {
-	s := &witnessServer{WitnessConfig: c, addresses: &addressLimit{most: c.PerMinute}, signed: map[string]int{}}
+	s := &witnessServer{WitnessConfig: c, addresses: &edge.AddressLimit{Most: c.PerMinute}, signed: map[string]int{}}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /add-checkpoint", s.addCheckpoint)
 	routes.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { s.health(w, nil) })
@@ -147,8 +148,8 @@ func judgedSubmission(err error) (WitnessOutcome, int) {
 // what nobody else can cause: a larger tree, or two histories. Anybody can repeat its public checkpoints.
 func (s *witnessServer) cosign(w http.ResponseWriter, r *http.Request, submitted *witness.Submission) (string, error) {
 	now := s.Now()
-	if limit := s.addresses.count(clientAddress(r, s.TrustedProxies), now); limit.used > limit.most {
-		return "", tooManyError(limit.reset)
+	if limit := s.addresses.Count(edge.ClientAddress(r, s.TrustedProxies), now); limit.Used > limit.Most {
+		return "", tooManyError(limit.Reset)
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, witness.MostBody))
 	if err != nil {

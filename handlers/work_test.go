@@ -18,6 +18,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson/jsontest"
 	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 // stepsPerByte bounds the work of reading a body: a message of MCP is read twice, once as a message and once as the
@@ -130,12 +131,12 @@ func jsonEntries(t *testing.T, s *service) []jsonEntry {
 // content, and the work of reading them is in proportion to that size.
 func TestWorkOfEveryBody(t *testing.T) {
 	t.Parallel()
-	observed := make(chan handlers.Observation, 2)
+	observed := make(chan edge.Observation, 2)
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.PublicPerMinute = 1 << 20
-		c.Observe = func(o handlers.Observation) { observed <- o }
+		c.Observe = func(o edge.Observation) { observed <- o }
 	}})
-	count := func(a answer) handlers.Observation {
+	count := func(a answer) edge.Observation {
 		t.Helper()
 		o := <-observed
 		if o.Status != a.status {
@@ -153,7 +154,7 @@ func TestWorkOfEveryBody(t *testing.T) {
 	ids := strings.NewReplacer("{companyId}", s.org.Company.ID.String(), "{publicId}", strings.Repeat("a", 26),
 		"{webhookId}", "whk_01jd0000000000000000000000", "{deliveryId}", "dlv_01jd0000000000000000000000", "{id}", "art_01jd0000000000000000000000")
 	for _, e := range entries {
-		var worst handlers.Observation
+		var worst edge.Observation
 		var of jsontest.Shape
 		sent := 0
 		for _, place := range e.places {
@@ -213,8 +214,8 @@ func (l *leaving) Close() error { return nil }
 
 // Nothing is read for a caller who is gone: the work ends with the first question whether somebody waits.
 func TestWorkEndsWithItsCaller(t *testing.T) {
-	observed := make(chan handlers.Observation, 1)
-	s := open(t, options{config: func(c *handlers.Config) { c.Observe = func(o handlers.Observation) { observed <- o } }})
+	observed := make(chan edge.Observation, 1)
+	s := open(t, options{config: func(c *handlers.Config) { c.Observe = func(o edge.Observation) { observed <- o } }})
 	for path, size := range map[string]int{
 		certificationAction + "/manifests/validate": domain.MaxManifestBytes, integrity + "/records/batch": 4 << 20, certificationAction + "/artifacts": 4 << 20, integrityMCP: 64 << 10,
 	} {

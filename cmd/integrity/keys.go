@@ -13,7 +13,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 // readSecretKey is the key of the variable, else that of the data directory, which the first start of an embedded ledger
@@ -61,7 +61,7 @@ func (s *service) loadKeys() error {
 	if signer != nil {
 		signer = signer.Observed(s.metrics.Signing)
 	}
-	s.keys.Store(&handlers.Keys{Signer: signer, Trusted: trusted})
+	s.keys.Store(&action.Keys{Signer: signer, Trusted: trusted})
 	if why != "" {
 		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503, reads go on", "reason", why)
 	}

@@ -20,7 +20,7 @@ import (
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/integrity/process"
-	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 type app struct{ *cli.App }
@@ -44,7 +44,7 @@ var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
 func (a *app) rootCommand() *cobra.Command {
 	root := manual().Command("integrity")
 	root.Args, root.SilenceErrors, root.SilenceUsage = nil, true, true
-	root.Version = handlers.ReadBuild().String()
+	root.Version = edge.ReadBuild().String()
 	root.SetVersionTemplate("integrity {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	groups := []struct {
@@ -75,7 +75,7 @@ func (a *app) versionCommand() *cobra.Command {
 	c := manual().Command("version")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(*cobra.Command, []string) error {
-		b := handlers.ReadBuild()
+		b := edge.ReadBuild()
 		return a.Print(asJSON, b, fmt.Sprintln("integrity", b))
 	}
 	return c

@@ -24,7 +24,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 //go:generate go test -count=1 -run ^TestOperatingIsGenerated$ . -update
@@ -385,7 +385,7 @@ func metricsList(t *testing.T) string {
 
 // errorsList is what every error code means, in English.
 func errorsList(t *testing.T) string {
-	codes, err := handlers.ErrorCodes()
+	codes, err := edge.ErrorCodes()
 	if err != nil {
 		t.Fatal(err)
 	}

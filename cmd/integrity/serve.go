@@ -33,7 +33,8 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/postgres"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/console"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
@@ -77,7 +78,7 @@ type service struct {
 
 	listener  net.Listener
 	database  *postgres.Server // nil where the database is someone else's
-	keys      atomic.Pointer[handlers.Keys]
+	keys      atomic.Pointer[action.Keys]
 	shown     atomic.Pointer[tls.Certificate]
 	ledger    *eventstore.Ledger
 	clock     *eventstore.Clock
@@ -95,7 +96,7 @@ type service struct {
 	warner    *queue.Loop
 	// send hands a mail to the mail server. Nil: mails wait until there is one, and nobody is mailed a link to sign in.
 	send       func(context.Context, queue.Mail) error
-	linkMailer *handlers.LinkMailer
+	linkMailer *console.LinkMailer
 	forwarder  *stream.Forwarder // nil: nothing is forwarded
 	tree       tree              // the transparency log
 	draining   atomic.Bool       // still serving, but no longer ready

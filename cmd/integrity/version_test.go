@@ -9,12 +9,12 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 
-	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 // linkCommit passes its commit to a build that cannot see the repository.
 const (
-	linkCommit   = "-X integrityledger/handlers.commit="
+	linkCommit   = "-X integrityledger/handlers/edge.commit="
 	linkedCommit = "7e57ed"
 )
 
@@ -26,7 +26,7 @@ func TestVersion(t *testing.T) {
 	if !form.MatchString(said) || said != must(t, nil, "--version") {
 		t.Errorf("version %q, --version %q", said, must(t, nil, "--version"))
 	}
-	var b handlers.Build
+	var b edge.Build
 	mustJSON(t, nil, &b, "version")
 	if b.Module != "integrityledger" || b.Version == "" || b.Commit != linkedCommit || !strings.HasPrefix(b.Go, "go1.") || "integrity "+b.String()+"\n" != said {
 		t.Errorf("%+v", b)
@@ -39,7 +39,7 @@ func TestVersion(t *testing.T) {
 
 // Every command that the page of an error tells its reader to run, or to have run, is one.
 func TestRemediesNameCommands(t *testing.T) {
-	text, err := os.ReadFile("../../handlers/codes.json")
+	text, err := os.ReadFile("../../handlers/edge/codes.json")
 	if err != nil {
 		t.Fatal(err)
 	}

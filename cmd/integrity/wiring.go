@@ -28,6 +28,9 @@ import (
 	"integrityledger/eventstore/postgres"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/console"
+	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
@@ -222,7 +225,7 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 		if s.send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
 			return err
 		}
-		s.linkMailer = handlers.NewLinkMailer(handlers.LinkMailer{Store: s.store, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log})
+		s.linkMailer = console.NewLinkMailer(console.LinkMailer{Store: s.store, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log})
 	}
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
 	queued := s.route("queue", s.queue, (*cluster.Primary).QueuePool)
@@ -291,16 +294,24 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 		return nil, err
 	}
 	return handlers.New(handlers.Config{
-		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
-		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests, Operating: operating, Demo: s.asDemo,
-		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
-		Relationship:    map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
-		SecurityContact: s.cfg.SecurityContact,
-		SecretKey:       s.secretKey, MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Queued: s.webhooks.Wake,
-		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
-		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
-		OAuth: s.oauth(), Transparency: s.tree.reader,
-		Observe: s.answered, Tracer: s.traces.Tracer(), LinkMailer: s.linkMailer, NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Anybody,
+		Edge: handlers.Edge{
+			Store: s.store, Installation: s.installed, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests,
+			TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
+			PublicPagesPerMinute: s.cfg.PagesPerMinute, KeyUsed: s.keyUses.Note, Spool: &edge.Spool{Dir: spool},
+			OAuth: s.oauth(), Closing: closing, Observe: s.answered, Tracer: s.traces.Tracer(),
+		},
+		Action: handlers.Action{
+			Ledger: s.ledger, Notifier: s.notifier, Keys: func() action.Keys { return *s.keys.Load() },
+			Analyze: s.analyzer.Analyze, Keep: s.keepContent, Ready: s.ready, SecretKey: s.secretKey,
+			MailsInvitations: s.cfg.SMTPURL != "", Egress: s.egress(), Queued: s.webhooks.Wake, Transparency: s.tree.reader,
+			Relationship: map[evidence.Language]string{
+				evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN,
+			},
+		},
+		Console: handlers.Console{
+			NoInvitations: !s.cfg.SignUp.Invited, SignUp: s.cfg.SignUp.Anybody, LinkMailer: s.linkMailer,
+		},
+		Site: handlers.Site{Operating: operating, Demo: s.asDemo, SecurityContact: s.cfg.SecurityContact},
 	}), nil
 }
 
@@ -326,8 +337,8 @@ func (s *service) oauth() *oauth.Provider {
 		return nil
 	}
 	return oauth.New(oauth.Config{
-		Issuer: s.cfg.OAuthIssuer, Audience: handlers.OAuthAudience(s.cfg.BaseURL), ClientID: s.cfg.OAuthClientID,
-		ClientSecret: s.cfg.OAuthClientSecret, RedirectURL: handlers.OAuthRedirect(s.cfg.BaseURL), Now: s.Now,
+		Issuer: s.cfg.OAuthIssuer, Audience: edge.OAuthAudience(s.cfg.BaseURL), ClientID: s.cfg.OAuthClientID,
+		ClientSecret: s.cfg.OAuthClientSecret, RedirectURL: edge.OAuthRedirect(s.cfg.BaseURL), Now: s.Now,
 	})
 }
 

@@ -11,7 +11,8 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 )
@@ -31,7 +32,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	mailer := queue.NewMailer(queue.Mailer{
 		Pool: s.store.Pool, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: s.send, SecretKey: s.secretKey, Observe: s.metrics.Mail,
 		InvitationURL: func(language evidence.Language, code string) string {
-			return handlers.InvitationURL(s.cfg.BaseURL, language, code)
+			return action.InvitationURL(s.cfg.BaseURL, language, code)
 		},
 	})
 	working, cancel := context.WithCancel(ctx)
@@ -176,7 +177,7 @@ func (s *service) grouped(r eventstore.GroupReport) {
 }
 
 // answered counts every request. Probes of load balancers are left out of the traffic, or an idle service would write.
-func (s *service) answered(o handlers.Observation) {
+func (s *service) answered(o edge.Observation) {
 	s.metrics.Request(o)
 	if o.Route == "/healthz" || o.Route == "/readyz" {
 		return

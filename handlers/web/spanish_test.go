@@ -77,8 +77,8 @@ func TestSpanishHasOneWordForOneThing(t *testing.T) {
 		}
 	}
 	for file, spanish := range map[string]func(map[string]any) any{
-		"texts/es.json": func(all map[string]any) any { return all },
-		"../codes.json": func(code map[string]any) any { return code["text"].(map[string]any)["es"] },
+		"texts/es.json":      func(all map[string]any) any { return all },
+		"../edge/codes.json": func(code map[string]any) any { return code["text"].(map[string]any)["es"] },
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

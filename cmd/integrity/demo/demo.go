@@ -52,8 +52,8 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
-	"integrityledger/handlers"
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/console"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
@@ -258,7 +258,7 @@ func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 		return "", err
 	}
 	err = s.Store.AddOperatorLink(ctx, link.Outcome, s.Now())
-	return handlers.SignInURL(s.Cfg.BaseURL, evidence.English, code), err
+	return console.SignInURL(s.Cfg.BaseURL, evidence.English, code), err
 }
 
 func shellQuote(s string) string {

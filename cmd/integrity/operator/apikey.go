@@ -15,7 +15,7 @@ import (
 	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
@@ -30,7 +30,7 @@ type KeyView struct {
 }
 
 func (a *app) viewKey(k query.GrantedKey) KeyView {
-	v := a.viewAPIKey(handlers.ViewAPIKey(k))
+	v := a.viewAPIKey(action.ViewAPIKey(k))
 	v.OrganizationID = k.Organization.String()
 	return v
 }

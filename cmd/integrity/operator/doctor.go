@@ -25,7 +25,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/eventstore/postgres"
-	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 // files judges the limit of this shell; a running service may have been started with another.
@@ -162,7 +162,7 @@ func (d *doctor) report(asJSON bool) error {
 }
 
 func (d *doctor) version() {
-	b := handlers.ReadBuild()
+	b := edge.ReadBuild()
 	d.ok("program", "%s, %s", b, b.Go)
 }
 

@@ -16,8 +16,9 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/console"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
@@ -29,7 +30,7 @@ type MemberView struct {
 }
 
 func viewMember(m domain.Member) MemberView {
-	return MemberView{handlers.ViewMember(m), m.Organization.String()}
+	return MemberView{action.ViewMember(m), m.Organization.String()}
 }
 
 // viewFullMember shows a member that the service has answered.
@@ -164,8 +165,8 @@ func (a *app) memberInviteCommand() *cobra.Command {
 		invite, code := domain.NewInviteMember(domain.InviteMember{Origin: ledger.Origin(a.App, *organization), Email: *email, Role: *role}, nil)
 		return v.changes(ctx, l, invite, func() shown {
 			return InvitationView{wire.InvitedMember{
-				FullMember: handlers.ViewMember(invite.Outcome), Renewed: invite.Renewed,
-				InvitationURLs: new(handlers.InvitationURLs(cmp.Or(l.Config.BaseURL, "http://"+l.Config.Listen), code)),
+				FullMember: action.ViewMember(invite.Outcome), Renewed: invite.Renewed,
+				InvitationURLs: new(action.InvitationURLs(cmp.Or(l.Config.BaseURL, "http://"+l.Config.Listen), code)),
 			}, organization.String()}
 		})
 	})
@@ -251,7 +252,7 @@ func (a *app) memberSignInLinkCommand() *cobra.Command {
 			return err
 		}
 		return v.show(SignInLinkView{
-			MemberID: link.Outcome.Member.String(), ExpiresAt: cli.TimeText(a.Now().Add(query.SignInLifetime)), URL: handlers.SignInURL(l.Config.BaseURL, evidence.English, code),
+			MemberID: link.Outcome.Member.String(), ExpiresAt: cli.TimeText(a.Now().Add(query.SignInLifetime)), URL: console.SignInURL(l.Config.BaseURL, evidence.English, code),
 		})
 	})
 }
@@ -291,7 +292,7 @@ func (a *app) memberLinkCommand() *cobra.Command {
 		view := wire.StartedLink{OAuthLink: a.viewLink(c.Outcome).OAuthLink, Code: code}
 		text := fmt.Sprintf("%s  until %s\n%s\n", view.ID, view.ExpiresAt, code)
 		if l.Config.BaseURL != "" && l.Config.OAuthClientID != "" {
-			address := handlers.LinkURL(l.Config.BaseURL, code)
+			address := action.LinkURL(l.Config.BaseURL, code)
 			view.URL, text = &address, text+address+"\n"
 		}
 		return v.print(view, text)

@@ -19,7 +19,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
-	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 	"integrityledger/projections"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
@@ -86,7 +86,7 @@ func NewMetrics() *Metrics {
 }
 
 // Request hears of each request.
-func (m *Metrics) Request(o handlers.Observation) {
+func (m *Metrics) Request(o edge.Observation) {
 	m.requests.WithLabelValues(o.Route, o.Method, statusText(o.Status)).Observe(o.Duration.Seconds())
 	if o.Code != "" {
 		m.failures.WithLabelValues(o.Route, string(o.Code)).Inc()

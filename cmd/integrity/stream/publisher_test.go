@@ -11,7 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"integrityledger/cmd/integrity/integritytest"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 )
 
 // single is a publisher that takes one message at a time, and refuses one of them at first.
@@ -66,7 +66,7 @@ func TestAnyPublisher(t *testing.T) {
 			len(s.messages), len(feed), made.Failures(), s.closed, err)
 	}
 	for i, e := range feed {
-		body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
+		body, err := json.Marshal(action.FeedEvent(e.FeedEvent, e.CompanyReference))
 		if err != nil {
 			t.Fatal(err)
 		}

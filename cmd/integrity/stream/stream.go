@@ -15,7 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/consumer"
-	"integrityledger/handlers"
+	"integrityledger/handlers/action"
 	"integrityledger/projections/query"
 )
 
@@ -139,7 +139,7 @@ func inTime(ctx context.Context) error {
 
 // newMessage is an event as it is published.
 func newMessage(e query.StreamEvent) (*message.Message, error) {
-	body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
+	body, err := json.Marshal(action.FeedEvent(e.FeedEvent, e.CompanyReference))
 	if err != nil {
 		return nil, err
 	}

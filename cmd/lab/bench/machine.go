@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/eventstore/cluster"
-	"integrityledger/handlers"
+	"integrityledger/handlers/edge"
 )
 
 // CPU is processor time, user and system, by who spent it. Load is the load
@@ -133,7 +133,7 @@ var shownSettings = []string{
 }
 
 func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
-	build := handlers.ReadBuild()
+	build := edge.ReadBuild()
 	e := Environment{
 		StartedAt: time.Now().UTC(), CPU: "unknown", CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: build.Commit, PostgreSQL: map[string]string{},
 	}

@@ -1,0 +1,372 @@
+package action
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"integrityledger/domain"
+	"integrityledger/domain/analysis"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+func viewArtifact(a query.Artifact) wire.Artifact {
+	return wire.Artifact{
+		ID: a.ID.String(), Title: a.Title, LatestVersion: a.Latest,
+		CreatedAt: evidence.FormatTime(a.CreatedAt), UpdatedAt: evidence.FormatTime(a.UpdatedAt),
+	}
+}
+
+func viewArtifactVersion(v query.ArtifactVersion) wire.ArtifactVersion {
+	return wire.ArtifactVersion{
+		ID: v.ID.String(), ArtifactID: v.ArtifactID.String(), Version: v.Version, Title: v.Title, Kind: v.Kind, FileName: v.FileName,
+		MediaType: v.MediaType, SHA256: v.SHA256, SizeBytes: v.SizeBytes, State: v.State, AnalysisID: v.AnalysisID.String(),
+		RegisteredAt: evidence.FormatTime(v.RegisteredAt), Content: wire.KeptContent{KeptUntil: wire.TimeOrNull(v.RetainUntil), ErasedAt: wire.TimeOrNull(v.ContentErased)},
+	}
+}
+
+func viewAnalysis(b domain.AnalysisCompletedBody) wire.Analysis {
+	return wire.Analysis{
+		ID: b.AnalysisID.String(), VersionID: b.VersionID.String(), Status: b.Status, Detectors: b.Detectors, Limitations: b.Limitations, DurationMs: b.DurationMillis,
+	}
+}
+
+// RegisteredContent is what a request registers; its file is the spool's.
+type RegisteredContent struct {
+	domain.Content
+	file *os.File
+}
+
+// readContent takes a file, a text or a manifest in. The caller closes the file.
+func (s *Artifacts) readContent(r *http.Request) (RegisteredContent, error) {
+	if edge.CallOf(r).Body == nil {
+		return s.ReadFileContent(r)
+	}
+	var c RegisteredContent
+	var text string
+	var manifest domain.Manifest
+	err := edge.Decode(r, func(o *strictjson.Object) {
+		c.Title = domain.ReadTitle(o, "title")
+		switch c.Kind = domain.ContentKind(o.String("kind", strictjson.Required)); c.Kind {
+		case domain.TextContent:
+			c.MediaType = "text/plain"
+			text = o.String("text", strictjson.Required)
+			if o.OK("text") && (len(text) < 1 || len(text) > domain.MaxTextBytes) {
+				o.Problem("text", strictjson.CodeLength, "must be 1 to 1048576 bytes of UTF-8")
+			}
+		case domain.ManifestContent:
+			c.MediaType = edge.JSONType
+			manifest = domain.ReadManifestMember(o, "manifest")
+		default:
+			if o.OK("kind") {
+				o.Problem("kind", strictjson.CodeFormat, "must be text or manifest; a file is sent as multipart/form-data")
+			}
+		}
+	})
+	if err != nil {
+		return c, err
+	}
+	if c.Kind == domain.ManifestContent {
+		text = string(manifest.Canonical())
+	}
+	c.SizeBytes, c.SHA256 = int64(len(text)), sha256.Sum256([]byte(text))
+	c.file, err = s.spoolText([]byte(text))
+	return c, err
+}
+
+func (s *Artifacts) ReadFileContent(r *http.Request) (RegisteredContent, error) {
+	u, err := s.readUpload(r, true)
+	if err != nil {
+		return RegisteredContent{}, err
+	}
+	o := edge.CallOf(r).Meter.Decode(u.metadata)
+	u.Title = domain.ReadTitle(o, "title")
+	if err = edge.Invalid(o.Problems()); err != nil {
+		u.file.Close()
+	}
+	return u.RegisteredContent, err
+}
+
+func ArtifactID(r *http.Request) domain.ArtifactID {
+	return edge.PathID(r, "id", domain.ParseID[domain.ArtifactID])
+}
+
+func (s *Artifacts) RegisterVersion(r *http.Request) (any, error) {
+	content, err := s.readContent(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.RegisterContent(r, content, func(o domain.ArtifactVersionRegistration) any { return viewVersionRegistration(content.Content, o) })
+}
+
+// RegisterContent registers the first version of a new artifact, or a later one of the artifact in the path, and shows it
+// with status 201. What would be refused anyway is not analysed. It closes the file.
+func (s *Artifacts) RegisterContent(r *http.Request, content RegisteredContent, show func(domain.ArtifactVersionRegistration) any) (any, error) {
+	defer content.file.Close()
+	return s.once(r, content.Content, func() (domain.Command, func() edge.Response, error) {
+		id := ArtifactID(r)
+		if id.IsZero() && edge.Variable(r, "id") != "" { // a new artifact has no id in its path
+			return nil, nil, domain.ErrUnknownArtifact
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), edge.AnalysisPatience)
+		defer cancel()
+		days, err := s.mayRegister(ctx, r, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		report, err := s.analyse(ctx, edge.CallOf(r).Access.Organization, content)
+		if err != nil {
+			return nil, nil, err
+		}
+		command := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+			Origin: edge.Origin(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
+		}, s.Now())
+		if days > 0 {
+			keeping, cancel := context.WithTimeout(ctx, edge.KeepPatience)
+			defer cancel()
+			err = s.Keep(keeping, edge.CallOf(r).Access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes)
+		}
+		return command, func() edge.Response {
+			return edge.Response{Status: http.StatusCreated, Data: show(command.Outcome)}
+		}, err
+	})
+}
+
+// mayRegister refuses early what Decide would refuse: an unknown artifact, a month without any registration left. It
+// answers for how many days bytes are kept.
+func (s *Artifacts) mayRegister(ctx context.Context, r *http.Request, id domain.ArtifactID) (days int32, err error) {
+	access := edge.CallOf(r).Access
+	if !id.IsZero() {
+		if err := s.Store.KnowsArtifact(ctx, access, id); err != nil {
+			return 0, err
+		}
+	}
+	now := s.Now()
+	period := domain.PeriodOf(now)
+	has, err := s.Store.Registrations(ctx, access.Organization, period)
+	if err != nil {
+		return 0, err
+	}
+	_, err = domain.RegistrationRoom(access.Plan, s.Store.Plans.Of(access.Plan, access.Internal).RegistrationsPerMonth, has.Used, has.Credits, period, now)
+	if s.Keep == nil {
+		has.RetentionDays = 0
+	}
+	return has.RetentionDays, err
+}
+
+// analyse looks at the bytes, in a process of their own.
+func (s *Artifacts) analyse(ctx context.Context, o domain.OrganizationID, c RegisteredContent) (domain.AnalysisReport, error) {
+	start := s.Now()
+	report, err := s.Analyze(ctx, o, c.file, c.SizeBytes, c.MediaType, c.FileName)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = domain.Unavailable("The analysis did not begin in time; send the request again.")
+		}
+		return domain.AnalysisReport{}, err
+	}
+	result := domain.AnalysisReport{Duration: s.Now().Sub(start), Elapsed: report.Elapsed, Limitations: analysis.Limitations()}
+	for _, r := range report.Results {
+		d := domain.DetectorResult{
+			ID: r.ID, Version: r.Version, Outcome: string(r.Outcome), Severity: string(r.Severity), Summary: r.Summary,
+			Evidence: make([]domain.DetectorEvidence, len(r.Evidence)), Limitations: r.Limitations,
+		}
+		for i, e := range r.Evidence {
+			d.Evidence[i] = domain.DetectorEvidence{Structure: e.Structure, Count: e.Count, Unit: string(e.Unit), Positions: e.Positions}
+		}
+		result.Results = append(result.Results, d)
+	}
+	return result, nil
+}
+
+func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistration) wire.ArtifactRegistration {
+	at := evidence.FormatTime(o.At)
+	return wire.ArtifactRegistration{
+		Artifact: wire.Artifact{
+			ID: o.Artifact.ID.String(), Title: &c.Title, LatestVersion: o.Artifact.Latest, CreatedAt: evidence.FormatTime(o.Artifact.CreatedAt), UpdatedAt: at,
+		},
+		Version: wire.ArtifactVersion{
+			ID: o.Version.ID.String(), ArtifactID: o.Artifact.ID.String(), Version: o.Version.Number, Title: &c.Title, Kind: c.Kind,
+			FileName: wire.OrNull(c.FileName), MediaType: o.Event.MediaType, SHA256: o.Event.SHA256, SizeBytes: c.SizeBytes, State: o.Version.State,
+			AnalysisID: o.Analysis.AnalysisID.String(), RegisteredAt: at, Content: wire.KeptContent{KeptUntil: wire.TimeOrNull(o.Event.RetainUntil)},
+		},
+		Analysis: viewAnalysis(o.Analysis),
+	}
+}
+
+func (s *Artifacts) ListArtifacts(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	limit, offset := edge.ReadPage(q)
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	return s.ArtifactsOf(r.Context(), edge.CallOf(r), limit, offset)
+}
+
+func (s *Artifacts) ArtifactsOf(ctx context.Context, c *edge.Call, limit, offset int) (wire.Artifacts, error) {
+	artifacts, total, err := s.Store.Artifacts(ctx, c.Access, limit, offset)
+	views := wire.Each(artifacts, func(a query.Artifact) wire.ListedArtifact {
+		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.ArtifactVersion)}
+	})
+	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, err
+}
+
+// Artifact answers an artifact with its newest statements. A later page has the versions alone that its statements are about.
+func (s *Artifacts) Artifact(r *http.Request) (any, error) {
+	q, from := edge.NewQuery(r), query.NewestStatements()
+	later := edge.Cursor(q, func(text string) bool {
+		review, approval, _ := strings.Cut(text, " ")
+		var wrong [2]error
+		from.Review, wrong[0] = domain.ParseID[domain.ReviewID](review)
+		from.Approval, wrong[1] = domain.ParseID[domain.ApprovalID](approval)
+		return wrong == [2]error{}
+	}) != ""
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	artifact, versions, next, err := s.Store.Artifact(r.Context(), edge.CallOf(r).Access, ArtifactID(r), from)
+	if later {
+		versions = slices.DeleteFunc(versions, func(v query.ArtifactVersion) bool { return len(v.Reviews) == 0 && v.Approval == nil })
+	}
+	return wire.ArtifactHistory{
+		Artifact: viewArtifact(artifact), Versions: wire.Each(versions, s.viewCertifiedVersion),
+		Next: edge.BoundedPage(wire.ViewOrNull(next, func(b query.StatementsBefore) string {
+			return edge.FormatCursor(b.Review.String() + " " + b.Approval.String())
+		})),
+	}, err
+}
+
+func (s *Artifacts) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {
+	return wire.CertifiedVersion{
+		ArtifactVersion: viewArtifactVersion(v), Reviews: wire.Each(v.Reviews, viewReview),
+		Approval: wire.ViewOrNull(v.Approval, viewApproval), Certificate: wire.ViewOrNull(v.Certificate, s.viewCertificate),
+	}
+}
+
+func (s *Artifacts) Analysis(r *http.Request) (any, error) {
+	found, err := s.Store.Analysis(r.Context(), edge.CallOf(r).Access, edge.PathID(r, "id", domain.ParseID[domain.AnalysisID]))
+	return wire.ViewOrNull(found, viewAnalysis), err
+}
+
+// ValidateManifest judges a manifest and stores nothing.
+func (s *Artifacts) ValidateManifest(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	m, warnings, err := domain.ReadManifest(&c.Meter, c.Body)
+	if errors.Is(err, strictjson.ErrStopped) {
+		return nil, edge.Gone(r.Context())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if warnings == nil {
+		warnings = []domain.FieldError{}
+	}
+	sum := m.SHA256()
+	return wire.Manifest{
+		Valid: true, Files: len(m.Files), TotalBytes: m.Total(), SHA256: hex.EncodeToString(sum[:]), Warnings: warnings,
+	}, nil
+}
+
+func viewReview(r query.Review) wire.Review {
+	return wire.Review{
+		ID: r.ID.String(), VersionID: r.VersionID.String(), Outcome: r.Outcome, Statement: r.Statement,
+		Reviewer: wire.Actor{KeyID: r.By.String(), MemberID: r.Member.String()}, DeclaredAt: evidence.FormatTime(r.DeclaredAt),
+	}
+}
+
+func viewApproval(p query.Approval) wire.Approval {
+	return wire.Approval{
+		ID: p.ID.String(), VersionID: p.VersionID.String(), Statement: p.Statement,
+		Approver: wire.Actor{KeyID: p.By.String(), MemberID: p.Member.String()}, ApprovedAt: evidence.FormatTime(p.ApprovedAt),
+	}
+}
+
+func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
+	return wire.ArtifactVersionState{ID: v.ID.String(), ArtifactID: v.Artifact.ID.String(), Version: v.Number, State: v.State}
+}
+
+func (s *Artifacts) DeclareReview(r *http.Request) (any, error) {
+	return s.ReviewUpload(r, func(command *domain.DeclareReview) any {
+		declared := command.Answer
+		return wire.DeclaredReview{
+			Review: viewReview(query.Review{
+				ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, By: command.Actor, Member: declared.Body.MemberID,
+				Outcome: declared.Body.Outcome, Statement: &command.Statement, DeclaredAt: declared.At,
+			}),
+			Version: viewState(declared.Version),
+		}
+	})
+}
+
+// ReviewUpload takes the exact file and a member's word about it, and shows the review with status 201. The bytes are
+// hashed as they arrive and not stored; a manifest is compared by what it says.
+func (s *Artifacts) ReviewUpload(r *http.Request, show func(*domain.DeclareReview) any) (any, error) {
+	u, err := s.readUpload(r, false)
+	if err != nil {
+		return nil, err
+	}
+	o := edge.CallOf(r).Meter.Decode(u.metadata)
+	command := &domain.DeclareReview{
+		Origin: edge.Origin(r), Artifact: ArtifactID(r), Member: edge.CallOf(r).Access.Member, SHA256: u.SHA256,
+		Version: edge.ReadID(o, "versionId", domain.ParseID[domain.ArtifactVersionID]), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
+		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
+	}
+	if o.OK("outcome") && command.Outcome != domain.ReviewAccepted && command.Outcome != domain.ReviewRequested {
+		o.Problem("outcome", strictjson.CodeFormat, "must be accepted or changes_requested")
+	}
+	domain.ReadConsent(o, "acceptResponsibility")
+	if err := edge.Invalid(o.Problems()); err != nil {
+		return nil, err
+	}
+	switch m, _, err := domain.ReadManifest(&edge.CallOf(r).Meter, u.text); {
+	case errors.Is(err, strictjson.ErrStopped):
+		return nil, edge.Gone(r.Context())
+	case err == nil:
+		command.Manifest = new(m.SHA256())
+	}
+	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
+	return s.once(r, content, func() (domain.Command, func() edge.Response, error) {
+		return command, func() edge.Response {
+			return edge.Response{Status: http.StatusCreated, Data: show(command)}
+		}, nil
+	})
+}
+
+func VersionID(r *http.Request) domain.ArtifactVersionID {
+	return edge.PathID(r, "id", domain.ParseID[domain.ArtifactVersionID])
+}
+
+// Approve approves a version whose latest review accepts it.
+func (s *Artifacts) Approve(r *http.Request) (any, error) {
+	return edge.Taken(r, ReadApproval, s.ApproveVersion)
+}
+
+func ReadApproval(o *strictjson.Object) (statement string) {
+	statement = domain.ReadStatement(o, "statement", domain.MaxStatement)
+	domain.ReadConsent(o, "acceptResponsibility")
+	return statement
+}
+
+func (s *Artifacts) ApproveVersion(r *http.Request, statement string) (any, error) {
+	return s.once(r, statement, func() (domain.Command, func() edge.Response, error) {
+		command := &domain.ApproveArtifactVersion{Origin: edge.Origin(r), Version: VersionID(r), Member: edge.CallOf(r).Access.Member, Statement: statement}
+		return command, func() edge.Response {
+			approved := command.Answer
+			return edge.Response{Status: http.StatusCreated, Data: wire.ApprovedVersion{
+				Approval: viewApproval(query.Approval{
+					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, By: command.Actor, Member: approved.Body.MemberID,
+					Statement: &command.Statement, ApprovedAt: approved.At,
+				}),
+				Version: viewState(approved.Version),
+			}}
+		}, nil
+	})
+}

@@ -1,0 +1,114 @@
+package action
+
+import (
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// targets are the kinds of things by the prefix of their ids.
+func targets() map[string]string {
+	return map[string]string{
+		"org": "organization", "usr": "member", "key": "key", "com": "company", "whk": "webhook", "art": "artifact", "ver": "version",
+		"ana": "analysis", "rvw": "review", "apr": "approval", "lnk": "oauth_link",
+		"psk": "passkey",
+	}
+}
+
+// targetOf names what an event is about. A public id has no prefix: the event says whose it is.
+func targetOf(e query.AuditEvent) wire.AuditTarget {
+	prefix, _, found := strings.Cut(e.Subject, "_")
+	kind := targets()[prefix]
+	switch {
+	case found && kind != "":
+	case strings.HasPrefix(string(e.Action), "certificate."):
+		kind = "certificate"
+	case e.Action == domain.VersionReserved, e.Action == domain.VersionReleased:
+		kind = "reservation"
+	case strings.HasPrefix(string(e.Action), "integrity."):
+		kind = "record"
+	default:
+		kind = "subject"
+	}
+	return wire.AuditTarget{Type: kind, ID: e.Subject}
+}
+
+func actorOf(e query.AuditEvent) wire.AuditActor {
+	text := e.Actor.String()
+	switch e.Actor.Kind() {
+	case domain.ActorOperator, domain.ActorSystem:
+		return wire.AuditActor{Type: text}
+	case domain.ActorMember:
+		return wire.AuditActor{Type: "user", ID: &text}
+	case domain.ActorKey, domain.ActorNobody:
+	}
+	return wire.AuditActor{Type: "key", ID: &text}
+}
+
+// targetPattern is the form of whatever events are about: an id, or a public id.
+var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[a-z2-7]{26})$`)
+
+// auditQuestion reads the parameters of the history. With afterSequence the events after it come, oldest first.
+func auditQuestion(q *strictjson.Object) query.AuditQuestion {
+	var question query.AuditQuestion
+	question.Limit, question.Offset = edge.ReadPage(q)
+	question.Before = edge.Integer(q, "before", 1, strictjson.MaxInteger, 0)
+	question.After = edge.Integer(q, "afterSequence", 0, strictjson.MaxInteger, 0)
+	question.Forward = q.Has("afterSequence")
+	question.Action, question.Target = ReadAuditFilter(q)
+	return question
+}
+
+// ReadAuditFilter reads which events are asked for.
+func ReadAuditFilter(o *strictjson.Object) (action domain.EventType, target string) {
+	action = domain.EventType(o.Match("action", strictjson.Optional, func(text string) bool { return domain.EventType(text).Known() },
+		"must be an action as events show it, such as certificate.issued"))
+	return action, o.Match("target", strictjson.Optional, targetPattern.MatchString, "must be the id of a target as events show it")
+}
+
+// AuditEvents shows the history of the organization: newest first, or what came after a sequence.
+func (s *Audit) AuditEvents(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	question := auditQuestion(q)
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, question)
+	if err != nil {
+		return nil, err
+	}
+	if question.After > page.Total {
+		return nil, edge.InvalidParameter("afterSequence", "must be a sequence of this organization, whose last one is "+
+			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it is older than a restored database")
+	}
+	return wire.AuditEvents{
+		Events: wire.Each(page.Events, viewAuditEvent), Limit: question.Limit, Offset: question.Offset, Total: page.Total,
+		NextCursor: page.Cursor, HasMore: page.More,
+	}, nil
+}
+
+func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
+	return wire.AuditEvent{
+		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
+		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled, Details: e.Details,
+		CompanyID: wire.ViewOrNull(wire.OrNull(e.Company), domain.CompanyID.String),
+	}
+}
+
+func (s *Audit) DetectorMetrics(r *http.Request) (any, error) {
+	metrics, err := s.Store.DetectorMetrics(r.Context(), edge.CallOf(r).Access)
+	return wire.DetectorMetrics{Detectors: wire.Each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {
+		return wire.DetectorMetric{
+			ID: m.ID, Version: m.Version, Runs: m.Runs, Outcomes: m.Outcomes,
+			MedianMs: float64(m.Median.Microseconds()) / 1000, P95Ms: float64(m.P95.Microseconds()) / 1000,
+		}
+	})}, err
+}

@@ -1,0 +1,232 @@
+package action
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+func (s *Service) viewCertificate(c query.Certificate) wire.Certificate {
+	return wire.Certificate{
+		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
+		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: wire.TimeOrNull(c.RevokedAt), ReplacedAt: wire.TimeOrNull(c.ReplacedAt),
+		VerificationURL: s.BaseURL + web.Certificate.Path(c.PublicID.String()),
+		DownloadURL:     s.BaseURL + "/api/v1/certificates/" + c.PublicID.String() + "/download",
+		ReplacedBy:      wire.ViewOrNull(c.ReplacedBy, domain.PublicID.String),
+	}
+}
+
+func (s *Certificates) IssueCertificate(r *http.Request) (any, error) {
+	return edge.Taken(r, ReadPublication, s.CertifyVersion)
+}
+
+// ReadPublication reads the fields that a certificate makes public.
+func ReadPublication(o *strictjson.Object) (fields []string) {
+	domain.ReadConsent(o, "publicationAuthorized")
+	return edge.ReadNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName}, strictjson.CodeFormat, "must be title or organizationName")
+}
+
+func (s *Certificates) CertifyVersion(r *http.Request, fields []string) (any, error) {
+	title, organization := slices.Contains(fields, domain.PublicTitle), slices.Contains(fields, domain.PublicOrganizationName)
+	return s.once(r, []bool{title, organization}, func() (domain.Command, func() edge.Response, error) {
+		id, access := VersionID(r), edge.CallOf(r).Access
+		version, err := s.Store.ArtifactVersion(r.Context(), access, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		published, err := s.published(r, version, title, organization)
+		if err != nil {
+			return nil, nil, err
+		}
+		signer, err := s.signer()
+		if err != nil {
+			return nil, nil, err
+		}
+		sum, ok := domain.ParseSHA256(version.SHA256)
+		if !ok {
+			return nil, nil, fmt.Errorf("version %s has no SHA-256", id)
+		}
+		registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
+		command := registrar.Certify(edge.Origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
+		return command, func() edge.Response {
+			issued := command.Outcome
+			return edge.Response{Status: http.StatusCreated, Data: wire.IssuedCertificate{
+				Certificate: s.viewCertificate(query.Certificate{
+					PublicID: issued.Body.PublicID, VersionID: issued.Body.VersionID, ArtifactID: issued.Body.ArtifactID,
+					PublicFields: issued.Body.PublicFields, IssuedAt: issued.Body.IssuedAt,
+				}),
+				Version: viewState(issued.Version),
+			}}
+		}, nil
+	})
+}
+
+// published finds the words that are to stand in a certificate. What was erased cannot be published.
+func (s *Certificates) published(r *http.Request, version query.ArtifactVersion, title, organization bool) (domain.Published, error) {
+	var p domain.Published
+	if title {
+		if p.Title = version.Title; p.Title == nil {
+			return p, domain.ErrErasedTitle
+		}
+	}
+	if organization {
+		o, err := s.Store.Organization(r.Context(), edge.CallOf(r).Access.Organization)
+		if err != nil {
+			return p, err
+		}
+		if p.OrganizationName = &o.Name; o.Name == "" {
+			return p, domain.ErrErasedName
+		}
+	}
+	return p, nil
+}
+
+func CertificateID(r *http.Request) domain.PublicID { return edge.PublicID(edge.Variable(r, "id")) }
+
+// RevokeCertificate revokes a certificate. The reason is seen in the audit history only.
+func (s *Certificates) RevokeCertificate(r *http.Request) (any, error) {
+	return edge.Taken(r, ReadRevocation, s.EndCertificate)
+}
+
+func ReadRevocation(o *strictjson.Object) string {
+	return domain.ReadStatement(o, "reason", domain.MaxReason)
+}
+
+func (s *Certificates) EndCertificate(r *http.Request, reason string) (any, error) {
+	return s.once(r, reason, func() (domain.Command, func() edge.Response, error) {
+		id := CertificateID(r)
+		known, err := s.Store.Certificate(r.Context(), edge.CallOf(r).Access, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		command := &domain.RevokeCertificate{Origin: edge.Origin(r), PublicID: id, Reason: reason}
+		return command, func() edge.Response {
+			now := known.Certificate
+			now.RevokedAt, now.ReplacedBy = command.Outcome.RevokedAt, command.Outcome.ReplacedBy
+			return edge.Response{Data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Replayed}}
+		}, nil
+	})
+}
+
+// Download answers the signed certificate, raw.
+func (s *Certificates) Download(r *http.Request) (any, error) {
+	stored, err := s.Store.Certificate(r.Context(), edge.CallOf(r).Access, CertificateID(r))
+	if err != nil {
+		return nil, err
+	}
+	if stored.Payload == nil {
+		return nil, domain.Refuse(domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.")
+	}
+	trust := s.Keys().Trusted
+	key, _ := trust.Lookup(stored.KeyID)
+	if key.KeyID == "" {
+		return nil, domain.Unavailable("The key that signed this certificate is not among the service's trusted keys at the moment; send the request again later.")
+	}
+	if _, finding := verifyCertificate(trust, stored); finding == evidence.Invalid {
+		return nil, fmt.Errorf("certificate: %w", errTampered)
+	}
+	raw, err := edge.Encode(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey))
+	return edge.Response{Raw: raw, Header: http.Header{"Content-Disposition": {`attachment; filename="certificate-` + stored.PublicID.String() + `.json"`}}}, err
+}
+
+// verifyCertificate judges what the ledger holds of a certificate: signature, trust, and binding to its public id. The
+// payload may be used only if the finding is Valid. Bytes of a revoked key are untrusted, unless they are another
+// certificate's.
+func verifyCertificate(trust *evidence.TrustedKeys, c query.SignedCertificate) (evidence.CertificatePayload, evidence.Finding) {
+	payload, finding := evidence.VerifyCertificate(trust, c.KeyID, c.Payload, c.Signature)
+	switch finding {
+	case evidence.Valid:
+		if payload.PublicID == c.PublicID.String() {
+			return payload, finding
+		}
+		return evidence.CertificatePayload{}, evidence.Invalid
+	case evidence.Untrusted:
+		if payload, err := evidence.ParseCertificatePayload(c.Payload); err != nil || payload.PublicID != c.PublicID.String() {
+			finding = evidence.Invalid
+		}
+	}
+	return evidence.CertificatePayload{}, finding
+}
+
+// Certify keeps hash, signature and validity apart: verified needs all three. Nothing is compared where sum is nil. The
+// hash compared is the one inside the verified payload.
+func (s *Certificates) Certify(stored query.SignedCertificate, sum *[32]byte) (wire.Verification, evidence.CertificatePayload) {
+	payload, finding := verifyCertificate(s.Keys().Trusted, stored)
+	v := wire.Verification{
+		PublicID: stored.PublicID.String(), SignatureValid: finding == evidence.Valid, CertificateStatus: stored.Status(),
+		CertificateCurrent: stored.Status() == domain.CertificateValid, CheckedAt: evidence.FormatTime(s.Now()),
+	}
+	if v.SignatureValid && sum != nil {
+		v.HashMatches = new(hex.EncodeToString(sum[:]) == payload.SHA256)
+	}
+	switch {
+	case !v.SignatureValid:
+		v.Reason = wire.ReasonSignature
+	case sum == nil:
+		v.Reason = wire.ReasonNoFile
+	case !*v.HashMatches:
+		v.Reason = wire.ReasonMismatch
+	case v.CertificateStatus == domain.CertificateRevokedStatus:
+		v.Reason = wire.ReasonRevoked
+	case v.CertificateStatus == domain.CertificateReplacedStatus:
+		v.Reason = wire.ReasonReplaced
+	default:
+		v.Reason, v.Verified = wire.ReasonMatch, true
+	}
+	return v, payload
+}
+
+// Verification asks to compare a hash with any organization's certificate.
+type Verification struct {
+	publicID domain.PublicID
+	sum      *[32]byte
+}
+
+func ReadVerification(o *strictjson.Object) Verification {
+	return Verification{edge.PublicID(o.String("publicId", strictjson.Required)), edge.ReadSHA256(o, strictjson.Required)}
+}
+
+func (s *Certificates) VerifyHash(ctx context.Context, _ *edge.Call, v Verification) (any, error) {
+	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
+	if err != nil {
+		return nil, err
+	}
+	view, _ := s.Certify(stored, v.sum)
+	return view, nil
+}
+
+// VerifyPublicly answers anyone who has the public id, with or without a hash to compare.
+func (s *Certificates) VerifyPublicly(r *http.Request) (any, error) {
+	hash, err := edge.Queried(r, edge.OptionalHash)
+	if err != nil {
+		return nil, err
+	}
+	return s.VerifyPublished(r.Context(), CertificateID(r), hash)
+}
+
+// VerifyPublished judges the certificate with a public id and shows what was authorized for publication. sum is as for
+// certify.
+func (s *Certificates) VerifyPublished(ctx context.Context, id domain.PublicID, sum *[32]byte) (wire.PublicVerification, error) {
+	stored, err := s.Store.AnyCertificate(ctx, id)
+	if err != nil {
+		return wire.PublicVerification{}, err
+	}
+	view, payload := s.Certify(stored, sum)
+	answer := wire.PublicVerification{Verification: view, LimitsURL: s.BaseURL + "/limits"}
+	if view.SignatureValid {
+		answer.Certificate = &wire.PublishedCertificate{
+			Issuer: payload.Issuer, IssuedAt: payload.IssuedAt, KeyID: stored.KeyID, Title: payload.Title, OrganizationName: payload.OrganizationName,
+		}
+	}
+	return answer, nil
+}

@@ -1,0 +1,319 @@
+package action
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// errTampered is internal: it says that the database was changed behind the ledger's back, which no caller can mend.
+var errTampered = errors.New("stored evidence does not verify, or belongs to another record")
+
+// receiptOf makes the envelope of a stored record. Evidence of a key that has been revoked is still given out, and
+// verifies nowhere; evidence that is not this record's is not.
+func (s *Service) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored *query.Evidence) (evidence.Envelope, error) {
+	record := &stored.Record
+	key, _ := trust.Lookup(record.KeyID)
+	if key.KeyID == "" {
+		return evidence.Envelope{}, domain.Unavailable("The key that signed this record is not among the service's trusted keys at the moment; send the request again later.")
+	}
+	_, finding := s.records.verify(trust, id, stored.Event.Data)
+	if finding == evidence.Untrusted {
+		if payload, err := evidence.ParseRecordPayload(record.Payload); err != nil || !bound(payload, id, record) {
+			finding = evidence.Invalid
+		}
+	}
+	if finding == evidence.Invalid {
+		return evidence.Envelope{}, fmt.Errorf("evidence: %w", errTampered)
+	}
+	return evidence.NewEnvelope(evidence.NewSigned(record.Payload, record.Signature, key.PublicKey)), nil
+}
+
+// Evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
+// of an earlier moment.
+func (s *Proofs) Evidence(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	at, timestamps := ReadMoment(q), q.Bool("timestamps", strictjson.Optional)
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	envelope, err := s.Export(r.Context(), edge.CallOf(r), edge.PublicID(edge.Variable(r, "publicId")), at, timestamps)
+	return edge.Response{Data: wire.Evidence{Envelope: envelope}, Bare: true}, err
+}
+
+// Export makes the private export of the record with this public id. at is nil for the present; otherwise the state as
+// of that earlier moment stands in the place of the present one. timestamps asks for the tokens of timestamp authorities.
+func (s *Proofs) Export(ctx context.Context, c *edge.Call, id domain.PublicID, at *query.Moment, timestamps bool) (evidence.Envelope, error) {
+	// Before the state is read: a state must not be dated later than it was seen.
+	observedAt, err := s.observationTime(ctx)
+	if err != nil {
+		return evidence.Envelope{}, err
+	}
+	var stored *query.Evidence
+	var then query.AsOf
+	if at == nil {
+		stored, err = s.Store.Evidence(ctx, c.Access, id)
+	} else {
+		stored, then, err = s.evidenceAsOf(ctx, c, id, *at, observedAt)
+	}
+	if err != nil {
+		return evidence.Envelope{}, err
+	}
+	signer, err := s.signer()
+	if err != nil {
+		return evidence.Envelope{}, err
+	}
+	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored)
+	if err != nil {
+		return evidence.Envelope{}, err
+	}
+	// The record is received before its events, and seen after them, whatever clocks say.
+	asOf := slices.MaxFunc([]time.Time{then.Time, stored.ReceivedAt}, time.Time.Compare)
+	if observedAt, err = notBefore(asOf, observedAt); err != nil {
+		return evidence.Envelope{}, err
+	}
+	sum := sha256.Sum256(stored.Record.Payload)
+	state := evidence.StatusPayload{
+		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status,
+		ObservedAt: evidence.FormatTime(observedAt), Sequence: stored.Sequence,
+	}
+	receipt.References = &stored.Record.References
+	if at == nil {
+		receipt.StatusObservation = new(signer.SignPayload(state.AppendCanonical(nil)))
+	} else {
+		state.Status = then.Status
+		payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
+		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
+	}
+	receipt.Inclusion = ofTree(ctx, s, &s.unproven, "proof of inclusion", stored, (*transparency.Reader).Inclusion)
+	if timestamps && receipt.Inclusion != nil {
+		receipt.Timestamps = ofTree(ctx, s, &s.unstamped, "timestamps", stored, (*transparency.Reader).Stamped)
+		fitTimestamps(&receipt)
+	}
+	return receipt, nil
+}
+
+// observationTime is what a signed observation is dated with: nothing is signed while the clocks disagree, or while the
+// database lacks what was committed.
+func (s *Proofs) observationTime(ctx context.Context) (time.Time, error) {
+	now, err := s.Ledger.Agreed(ctx)
+	if clocks, ok := errors.AsType[*eventstore.ClockError](err); ok {
+		return now, clocks.Refusal()
+	}
+	if lost, ok := errors.AsType[*eventstore.LostError](err); ok {
+		return now, lost.Refusal()
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", domain.Unavailable("The database cannot be reached; send the request again."), err)
+	}
+	return now, err
+}
+
+// receivedAhead is how far ahead of this clock a record may have been received: registered in between, or by a clock
+// that agrees with this one. A later date comes from a clock that was wrong.
+const receivedAhead = time.Minute
+
+// notBefore is observedAt, or ReceivedAt where that is hardly later: a record is received before it is seen.
+func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
+	ahead := receivedAt.Sub(observedAt)
+	if ahead > receivedAhead {
+		unavailable := domain.Unavailable("This record is dated " + evidence.FormatTime(receivedAt) +
+			" by a clock that was wrong, which is still to come: its state can be signed from then on. Its receipt is there meanwhile.")
+		unavailable.RetryAfter = ahead
+		return observedAt, unavailable
+	}
+	return slices.MaxFunc([]time.Time{observedAt, receivedAt}, time.Time.Compare), nil
+}
+
+// finalAfter is how long ago a time must lie for the state as of it to be signed. An event's time is taken before its
+// commit, which a group reaches within 30 seconds or never; the rest is for servers whose clocks are behind this one's,
+// by the tolerance of both.
+const finalAfter = time.Minute
+
+const momentRule = "must be an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits"
+
+var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
+
+// parseMoment reads a sequence or a time, of which finer parts than microseconds are cut off: no event has them.
+func parseMoment(text string) (at query.Moment, ok bool) {
+	if sequencePattern.MatchString(text) {
+		sequence, err := strconv.ParseInt(text, 10, 64)
+		return query.Moment{Sequence: sequence}, err == nil && sequence <= strictjson.MaxInteger
+	}
+	at.Time, ok = edge.ParseInstant(text)
+	at.Time = at.Time.Truncate(time.Microsecond)
+	return at, ok
+}
+
+// ReadMoment reads the member at; nil if it is absent.
+func ReadMoment(o *strictjson.Object) *query.Moment {
+	if !o.Has("at") {
+		return nil
+	}
+	at, ok := parseMoment(o.String("at", strictjson.Optional))
+	if o.OK("at") && !ok {
+		o.Problem("at", strictjson.CodeFormat, momentRule)
+	}
+	return &at
+}
+
+// evidenceAsOf reads a record with its state as of an earlier moment, which must be final at observedAt.
+func (s *Proofs) evidenceAsOf(ctx context.Context, c *edge.Call, id domain.PublicID, at query.Moment, observedAt time.Time) (*query.Evidence, query.AsOf, error) {
+	if at.Sequence == 0 && at.Time.After(observedAt.Add(-finalAfter)) {
+		return nil, query.AsOf{}, edge.InvalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
+	}
+	stored, then, err := s.Store.EvidenceAsOf(ctx, c.Access, id, at)
+	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
+		err = query.ErrBeforeRecord
+	}
+	switch {
+	case errors.Is(err, query.ErrBeforeRecord):
+		err = edge.InvalidParameter("at", "must be a moment at or after the registration of this record: earlier, it did not exist yet")
+	case errors.Is(err, query.ErrBeyondHead):
+		err = edge.InvalidParameter("at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
+	}
+	return stored, then, err
+}
+
+const (
+	proofTimeout = 300 * time.Millisecond
+	proofPause   = 5 * time.Second // for how long evidence does not ask for a proof after it has waited in vain
+
+	checkpointType = "text/plain; charset=utf-8"
+	tileType       = "application/octet-stream"
+)
+
+// logFailure is what a caller may know of a question that the log has not answered.
+func logFailure(err error) error {
+	switch {
+	case errors.Is(err, transparency.ErrNoCheckpoint):
+		return domain.Unavailable("The transparency log has not signed a checkpoint yet; send the request again.")
+	case errors.Is(err, transparency.ErrNoTile):
+		return domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
+	case errors.Is(err, transparency.ErrNotIntegrated):
+		return domain.Refuse(domain.InvalidState, "The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again later.")
+	case err != nil:
+		return fmt.Errorf("transparency log: %w: %w", domain.Unavailable("The transparency log cannot be read at the moment; send the request again."), err)
+	}
+	return nil
+}
+
+func noLog() error {
+	return domain.Refuse(domain.NotFound, "This service keeps no transparency log.")
+}
+
+// Checkpoint answers the newest signed tree head, as C2SP tlog-checkpoint has it.
+func (s *Proofs) Checkpoint(r *http.Request) (any, error) {
+	if s.Transparency == nil {
+		return nil, noLog()
+	}
+	note, err := s.Transparency.Checkpoint(r.Context())
+	return edge.Response{Raw: []byte(note), ContentType: checkpointType, Cache: edge.NoStore}, logFailure(err)
+}
+
+// Tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
+// the organization's.
+func (s *Proofs) Tile(r *http.Request) (any, error) {
+	if s.Transparency == nil {
+		return nil, noLog()
+	}
+	hashes, err := s.Transparency.Tile(r.Context(), edge.Variable(r, "tile"))
+	return edge.Response{Raw: hashes, ContentType: tileType, Cache: edge.PublicForever}, logFailure(err)
+}
+
+// Inclusion answers the proof that the registration of a record is in the published tree.
+func (s *Proofs) Inclusion(r *http.Request) (any, error) {
+	stored, err := s.Store.Evidence(r.Context(), edge.CallOf(r).Access, edge.PublicID(edge.Variable(r, "publicId")))
+	if err != nil {
+		return nil, err
+	}
+	if s.Transparency == nil {
+		return nil, noLog()
+	}
+	proof, err := s.Transparency.Inclusion(r.Context(), stored.Event.Shard, stored.Event.Position, stored.Leaf())
+	return proof, logFailure(err)
+}
+
+// timestampPage is from how many tokens on a page of them is full.
+const timestampPage = 20
+
+// Timestamps answers tokens over checkpoints, of whole sizes of the tree. A page that others follow is kept for minutes:
+// it changes only where a slower authority's token of an earlier checkpoint comes after it, or the database is restored.
+func (s *Proofs) Timestamps(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	after := edge.Integer(q, "after", 0, strictjson.MaxInteger, 0)
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	if s.Transparency == nil {
+		return nil, noLog()
+	}
+	stamps, err := s.Transparency.Timestamps(r.Context(), after, timestampPage)
+	page := wire.LogTimestamps{Timestamps: wire.Each(stamps, func(t transparency.Stamp) wire.LogTimestamp {
+		return wire.LogTimestamp{TreeSize: t.TreeSize, Authority: t.Authority, GenTime: evidence.FormatTime(t.GenTime), Checkpoint: t.Checkpoint, Token: t.Token}
+	})}
+	if err == nil && len(stamps) >= timestampPage {
+		var next []transparency.Stamp
+		next, err = s.Transparency.Timestamps(r.Context(), stamps[len(stamps)-1].TreeSize, 1)
+		page.HasMore = len(next) > 0
+	}
+	if err != nil {
+		return nil, logFailure(err)
+	}
+	raw, err := edge.Encode(page)
+	resp := edge.Cacheable(r, raw)
+	if !page.HasMore {
+		resp.Cache = edge.NoStore
+	}
+	return resp, err
+}
+
+// ofTree answers what evidence never waits for of the tables of the log: zero where the log is not kept, has not come so
+// far, or does not answer at once. It is not asked again before a pause.
+func ofTree[T any](ctx context.Context, s *Proofs, pause *atomic.Int64, what string, stored *query.Evidence,
+	ask func(r *transparency.Reader, ctx context.Context, shard domain.Shard, position int64, leaf []byte) (T, error)) (answer T) {
+	if until := pause.Load(); s.Transparency == nil || until > 0 && s.Now().UnixNano() < until {
+		return answer
+	}
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(s.ProofTimeout, proofTimeout))
+	defer cancel()
+	answer, err := ask(s.Transparency, limited, stored.Event.Shard, stored.Event.Position, stored.Leaf())
+	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) || ctx.Err() != nil { // a caller who has left says nothing of the log
+		return answer
+	}
+	pause.Store(s.Now().Add(proofPause).UnixNano())
+	s.Log.WarnContext(ctx, "evidence goes without "+what+" for a while", "error", err, "pause", proofPause)
+	return answer
+}
+
+// fitTimestamps leaves out timestamps of another tree than that of the proof of inclusion, as a restore between the two
+// reads can give, and as many tokens, the last first, as make evidence longer than verifiers take it.
+func fitTimestamps(e *evidence.Envelope) {
+	if slices.ContainsFunc(e.Timestamps, func(t evidence.Timestamp) bool { return t.LeafIndex != e.Inclusion.LeafIndex }) {
+		e.Timestamps = nil
+	}
+	for last := len(e.Timestamps) - 1; last >= 0 && len(wire.Evidence{Envelope: *e}.AppendJSON(nil)) >= evidence.MostReceipt; { // a line feed follows
+		t := &e.Timestamps[last]
+		if t.Tokens = t.Tokens[:len(t.Tokens)-1]; len(t.Tokens) == 0 {
+			e.Timestamps, last = e.Timestamps[:last], last-1
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package action
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
+	return wire.OAuthLink{
+		ID: l.ID.String(), MemberID: l.Member.String(), Status: l.Status(now), Scopes: l.Scopes, ConsentedScopes: l.Consented,
+		CreatedAt: evidence.FormatTime(l.CreatedAt), ExpiresAt: evidence.FormatTime(l.ExpiresAt),
+		LinkedAt: wire.TimeOrNull(l.LinkedAt), WithdrawnAt: wire.TimeOrNull(l.WithdrawnAt),
+	}
+}
+
+// LinkURL is the page on which a code is redeemed.
+func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
+
+// StartLink begins a link for the key's own member. It can have no scope that the key has not.
+func (s *Links) StartLink(ctx context.Context, c *edge.Call, scopes []domain.Scope) (any, error) {
+	if scopes == nil {
+		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool { return c.Access.Authorize(scope) != nil })
+	}
+	if len(scopes) == 0 {
+		return nil, domain.Refuse(domain.MissingScope, "This key does not have the scope %s, so there is nothing to consent to.", domain.OneOf(domain.OAuthScopes()))
+	}
+	for _, scope := range scopes {
+		if err := c.Access.Authorize(scope); err != nil {
+			return nil, err
+		}
+	}
+	command, code := domain.NewStartLink(domain.StartLink{Origin: c.Origin(), Member: c.Access.Member, Scopes: scopes}, s.Now())
+	return s.Done(ctx, command, func() any {
+		answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.Start), Code: code}
+		if s.OAuth.CanSignIn() {
+			answer.URL = new(LinkURL(s.BaseURL, code))
+		}
+		return edge.Response{Status: http.StatusCreated, Data: answer}
+	})
+}
+
+// ReadOAuthScopes reads the optional member scopes; nil where it is absent.
+func ReadOAuthScopes(o *strictjson.Object) []domain.Scope {
+	scopes := edge.ReadNames(o, "scopes", domain.OAuthScopes(), edge.CodeUnknownValue, "must be verify:read or artifacts:read")
+	if o.Has("scopes") && o.OK("scopes") && len(scopes) == 0 {
+		o.Problem("scopes", strictjson.CodeRange, "must name at least one scope")
+	}
+	return scopes
+}
+
+// ListLinks shows the links of the key's member, newest first; those of all members to an owner or admin.
+func (s *Links) ListLinks(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	all := q.Bool("all", strictjson.Optional)
+	limit, offset := edge.ReadPage(q)
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	c := edge.CallOf(r)
+	member := c.Access.Member
+	if all {
+		if !c.Access.Role.ManagesLinks() {
+			return nil, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.Access.Role)
+		}
+		member = domain.MemberID{}
+	}
+	links, total, err := s.Store.Links(r.Context(), c.Access.Organization, member, limit, offset)
+	views := wire.Each(links, func(l domain.OAuthLink) wire.OAuthLink { return viewLink(l, c.Start) })
+	return wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}, err
+}
+
+// WithdrawConsent ends a link of the key's member; of any member for an owner or admin.
+func (s *Links) WithdrawConsent(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	id := edge.PathID(r, "linkId", domain.ParseID[domain.LinkID])
+	command := &domain.WithdrawConsent{Origin: edge.Origin(r), Link: id, Member: c.Access.Member}
+	return s.Done(r.Context(), command, func() any { return viewLinkChange(command.Outcome, command.Replayed, c.Start) })
+}
+
+func viewLinkChange(link domain.OAuthLink, replayed bool, now time.Time) wire.ChangedLink {
+	return wire.ChangedLink{OAuthLink: viewLink(link, now), Replayed: replayed}
+}
+
+// RedeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
+// first, so that the provider is asked on behalf of invited people only.
+func (s *Links) RedeemLink(r *http.Request) (any, error) {
+	raw, ok := edge.BearerText(r.Header)
+	if !ok {
+		return nil, s.RefuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
+	}
+	var code string
+	var scopes []domain.Scope
+	if err := edge.Decode(r, func(o *strictjson.Object) {
+		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "must be the code of a link (il_…)")
+		scopes = ReadOAuthScopes(o)
+	}); err != nil {
+		return nil, err
+	}
+	c := edge.CallOf(r)
+	link, secret, err := s.LinkOf(r.Context(), code)
+	if err != nil {
+		return nil, err
+	}
+	token, err := s.OAuth.Verify(r.Context(), raw)
+	if err != nil {
+		return nil, s.RefuseKey(r, err)
+	}
+	redeemed, err := s.Redeem(r.Context(), c, link, secret, s.OauthSubject(token.Subject), scopes)
+	if err != nil {
+		return nil, err
+	}
+	return viewLinkChange(redeemed.Outcome, redeemed.Replayed, c.Start), nil
+}
+
+// LinkOf finds the link of a code, whatever its state; a wrong secret finds none.
+func (s *Links) LinkOf(ctx context.Context, code string) (link domain.OAuthLink, secretSHA256 [32]byte, err error) {
+	id, secretSHA256, ok := domain.ParseLinkCode(code)
+	if !ok {
+		return link, secretSHA256, query.UnknownLink()
+	}
+	link, err = s.Store.Link(ctx, id)
+	if err == nil && link.SecretSHA256 != secretSHA256 {
+		return domain.OAuthLink{}, secretSHA256, query.UnknownLink()
+	}
+	return link, secretSHA256, err
+}
+
+// Redeem claims the OAuth subject, then redeems the link in the member's name.
+func (s *Links) Redeem(ctx context.Context, c *edge.Call, link domain.OAuthLink, secret [32]byte, subject domain.OAuthSubject, scopes []domain.Scope) (*domain.RedeemLink, error) {
+	if err := link.Redeemable(secret, subject, c.Start); err != nil {
+		return nil, err
+	}
+	if err := s.Store.ClaimOAuthSubject(ctx, subject, link, c.Start); err != nil {
+		return nil, err
+	}
+	command := &domain.RedeemLink{
+		Origin: domain.Origin{Organization: link.Organization, Actor: domain.MemberActor(link.Member), RequestID: c.RequestID},
+		Link:   link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
+	}
+	return command, s.Execute(ctx, command)
+}

@@ -1,0 +1,327 @@
+package action
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// ConsoleURL is the service's address as browsers must name it in the console: WebAuthn knows names only, and an address of
+// loopback has one.
+func ConsoleURL(baseURL string) string {
+	base, err := url.Parse(baseURL)
+	if err != nil || base.Scheme != "http" || net.ParseIP(base.Hostname()) == nil || !domain.IsLoopbackHost(base.Hostname()) {
+		return baseURL
+	}
+	base.Host = strings.TrimSuffix("localhost:"+base.Port(), ":")
+	return base.String()
+}
+
+// Organization shows an organization and what is left of its month, to any of its keys.
+func (s *Administration) Organization(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	o, err := s.Store.Organization(r.Context(), c.Access.Organization)
+	if err != nil {
+		return nil, err
+	}
+	months, err := s.Store.MonthlyLimits(r.Context(), c.Access, domain.PeriodOf(c.Start))
+	if err != nil {
+		return nil, err
+	}
+	day, limit, err := s.Store.Administered(r.Context(), c.Access, c.Start)
+	if err != nil {
+		return nil, err
+	}
+	view := func(u domain.Usage) wire.MonthlyLimit {
+		return wire.MonthlyLimit{Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
+	}
+	return wire.FullOrganization{
+		Organization: wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan}, CreatedAt: evidence.FormatTime(o.CreatedAt),
+		Limits: wire.OrganizationLimits{
+			Versions: view(months[0].Versions), Requests: view(months[0].Requests), Registrations: view(months[0].Registrations), WebhookAttempts: view(months[0].WebhookAttempts),
+			AdministrativeEvents: wire.MonthlyLimit{Quota: viewAllowance(domain.Usage{Limit: limit, Used: day.Used}),
+				ResetsAt: evidence.FormatTime(day.End())},
+		},
+	}, nil
+}
+
+// ViewAPIKey shows a key as the administration of an organization does, never with its secret.
+func ViewAPIKey(k query.GrantedKey) wire.APIKey {
+	return wire.APIKey{
+		ID: k.ID.String(), Name: k.Name, MemberID: k.Member.String(), Scopes: k.Scopes, Source: k.Source, MaxVersionStep: k.MaxVersionStep,
+		Networks: append([]string{}, k.AllNetworks()...), Grants: wire.KeyGrants{Companies: append([]string{}, k.Companies...), HasMore: k.More},
+		CreatedBy: wire.OrNull(k.CreatedBy.String()), CreatedAt: evidence.FormatTime(k.CreatedAt), ExpiresAt: evidence.FormatTime(k.ExpiresAt),
+		LastUsedAt: wire.TimeOrNull(k.LastUsedAt), RevokedAt: wire.TimeOrNull(k.RevokedAt),
+	}
+}
+
+func KeyID(r *http.Request) domain.KeyID {
+	return edge.PathID(r, "keyId", domain.ParseID[domain.KeyID])
+}
+
+// ListKeys shows every API key of the organization, oldest first.
+func (s *Administration) ListKeys(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	limit, after := edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.KeyID])
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	keys, more, err := s.Store.KeysPage(r.Context(), edge.CallOf(r).Access.Organization, after, limit)
+	next := edge.NextPage(q, keys, more, func(k query.GrantedKey) string { return k.ID.String() })
+	return wire.APIKeys{Keys: wire.Each(keys, ViewAPIKey), Next: next}, err
+}
+
+func (s *Administration) Key(r *http.Request) (any, error) {
+	found, err := s.Store.KeyOf(r.Context(), edge.CallOf(r).Access.Organization, KeyID(r))
+	return ViewAPIKey(found), err
+}
+
+// keyAfter shows a key after a change that is committed: as it is read now, or as the change left it where that fails.
+func (s *Administration) keyAfter(ctx context.Context, key domain.APIKey) wire.APIKey {
+	found, err := s.Store.KeyOf(ctx, key.Organization, key.ID)
+	if err != nil {
+		found = query.GrantedKey{UsedKey: query.UsedKey{APIKey: key}}
+	}
+	return ViewAPIKey(found)
+}
+
+// readTime reads an optional member that holds a time.
+func readTime(o *strictjson.Object, name string) (at time.Time) {
+	text := o.NullableString(name, strictjson.Optional)
+	if text == nil {
+		return at
+	}
+	at, err := time.Parse(time.RFC3339, *text)
+	if err != nil || at.IsZero() { // which would be none
+		o.Problem(name, strictjson.CodeFormat, "must be a time such as 2026-12-31T23:00:00Z")
+	}
+	return at
+}
+
+func readKeyName(o *strictjson.Object) string {
+	return o.Match("name", strictjson.Required, domain.ValidKeyName, domain.KeyNameRule)
+}
+
+func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
+	k.Name = readKeyName(o)
+	k.Scopes = edge.ReadNames(o, "scopes", domain.Scopes(), edge.CodeUnknownValue, "must be one of the scopes that the reference lists")
+	if !o.Has("scopes") || o.OK("scopes") && len(k.Scopes) == 0 {
+		o.Problem("scopes", strictjson.CodeLength, "must name at least one scope")
+	}
+	k.ExpiresAt = readTime(o, "expiresAt")
+	if k.Source = o.NullableString("source", strictjson.Optional); k.Source != nil && !domain.ValidReference(*k.Source) {
+		o.Problem("source", strictjson.CodeFormat, domain.ReferenceRule)
+	}
+	for i, text := range o.StringList("networks", strictjson.Optional, domain.MaxKeyNetworks) {
+		network, err := domain.ParseNetwork(text)
+		if err != nil {
+			o.ElementProblem("networks", i, strictjson.CodeFormat, "must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32")
+		} else if slices.Contains(k.Networks, network) {
+			o.ElementProblem("networks", i, strictjson.CodeDuplicate, "must appear once")
+		}
+		k.Networks = append(k.Networks, network)
+	}
+	if step := o.NullableInt("maxVersionStep", 1, domain.MaxVersion, strictjson.Optional); step != nil {
+		k.MaxVersionStep = new(int32(*step))
+	}
+	k.Companies = o.StringList("companies", strictjson.Optional, domain.MaxKeyCompanies)
+	for i, reference := range k.Companies {
+		switch {
+		case !domain.ValidReference(reference):
+			o.ElementProblem("companies", i, strictjson.CodeFormat, domain.ReferenceRule)
+		case slices.Contains(k.Companies[:i], reference):
+			o.ElementProblem("companies", i, strictjson.CodeDuplicate, "must appear once")
+		}
+	}
+	return k
+}
+
+// CreateKey makes a key of the caller's member; its text is in this answer only.
+func (s *Administration) CreateKey(ctx context.Context, c *edge.Call, create domain.CreateKey) (any, error) {
+	create.Origin, create.Member = c.Origin(), c.Access.Member
+	command, text := domain.NewCreateKey(create, s.Now())
+	return s.Done(ctx, command, func() any {
+		return edge.Response{Status: http.StatusCreated, Data: wire.CreatedAPIKey{APIKey: s.keyAfter(ctx, command.Outcome), Key: text}}
+	})
+}
+
+func ReadKeyChange(o *strictjson.Object) (change domain.ChangeKey) {
+	if o.Has("name") {
+		change.Name = new(readKeyName(o))
+	}
+	if end := readTime(o, "expiresAt"); !end.IsZero() {
+		change.ExpiresAt = &end
+	}
+	return change
+}
+
+// UpdateKey renames a key, or brings its end forward.
+func (s *Administration) UpdateKey(r *http.Request) (any, error) {
+	change, err := edge.BodyOf(r, ReadKeyChange)
+	if err != nil {
+		return nil, err
+	}
+	command := &change
+	command.Origin, command.Key = edge.Origin(r), KeyID(r)
+	return s.Done(r.Context(), command, func() any { return s.keyAfter(r.Context(), command.Outcome) })
+}
+
+func (s *Administration) RevokeKey(r *http.Request) (any, error) {
+	command := &domain.RevokeKey{Origin: edge.Origin(r), Key: KeyID(r)}
+	return s.Done(r.Context(), command, func() any { return s.keyAfter(r.Context(), command.Outcome) })
+}
+
+// DefaultKeyOverlap is how long the former key goes on working after a rotation that names no overlap.
+const DefaultKeyOverlap = 24 * time.Hour
+
+func ReadKeyRotation(o *strictjson.Object) domain.RotateKey {
+	rotate := domain.RotateKey{Overlap: DefaultKeyOverlap}
+	if o.Has("overlapSeconds") {
+		rotate.Overlap = time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxKeyOverlap/time.Second), strictjson.Required)) * time.Second
+	}
+	rotate.CopyGrants = o.Bool("copyGrants", strictjson.Optional)
+	rotate.ExpiresAt = readTime(o, "expiresAt")
+	return rotate
+}
+
+// RotateKey gives a key a successor, whose text is in this answer only.
+func (s *Administration) RotateKey(r *http.Request) (any, error) {
+	rotate := domain.RotateKey{Overlap: DefaultKeyOverlap}
+	if err := edge.Decode(r, func(o *strictjson.Object) { rotate = ReadKeyRotation(o) }); err != nil {
+		return nil, err
+	}
+	rotate.Origin, rotate.Key = edge.Origin(r), KeyID(r)
+	command, text := domain.NewRotateKey(rotate, s.Now())
+	return s.Done(r.Context(), command, func() any {
+		return edge.Response{Status: http.StatusCreated, Data: wire.RotatedAPIKey{
+			CreatedAPIKey: wire.CreatedAPIKey{APIKey: s.keyAfter(r.Context(), command.Outcome.Key), Key: text},
+			FormerKey:     s.keyAfter(r.Context(), command.Outcome.Former),
+		}}
+	})
+}
+
+// ViewMember shows a membership as the administration of an organization does.
+func ViewMember(m domain.Member) wire.FullMember {
+	v := wire.FullMember{ID: m.ID.String(), Email: wire.OrNull(m.Email), Role: m.Role, Status: m.Status, CreatedAt: evidence.FormatTime(m.CreatedAt)}
+	if m.Status == domain.MemberInvited {
+		v.InvitationExpiresAt = wire.TimeOrNull(m.InvitedUntil)
+	}
+	return v
+}
+
+// ListMembers shows every membership of the organization, oldest first, ended ones included.
+func (s *Administration) ListMembers(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	limit, after := edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.MemberID])
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	members, more, err := s.Store.MembersPage(r.Context(), edge.CallOf(r).Access.Organization, after, limit)
+	next := edge.NextPage(q, members, more, func(m domain.Member) string { return m.ID.String() })
+	return wire.Members{Members: wire.Each(members, ViewMember), Next: next}, err
+}
+
+func ReadRole(o *strictjson.Object) domain.Role {
+	return domain.Role(o.Match("role", strictjson.Required, func(text string) bool { return slices.Contains(domain.Roles(), domain.Role(text)) }, roleRule))
+}
+
+const roleRule = "must be owner, admin, reviewer, analyst or viewer"
+
+func ReadEmail(o *strictjson.Object) string {
+	return o.Match("email", strictjson.Required, domain.ValidEmail, domain.EmailRule)
+}
+
+func ReadInvitation(o *strictjson.Object) domain.InviteMember {
+	return domain.InviteMember{Email: ReadEmail(o), Role: ReadRole(o)}
+}
+
+// invitationPath leads to the page on which an invitation is accepted.
+const invitationPath = "/console/invitation/"
+
+// InvitationURLs are the addresses of the page of an invitation.
+func InvitationURLs(baseURL, code string) wire.InvitationURLs {
+	return wire.InvitationURLs{ES: InvitationURL(baseURL, evidence.Spanish, code), EN: InvitationURL(baseURL, evidence.English, code)}
+}
+
+// InvitationURL is one of InvitationURLs.
+func InvitationURL(baseURL string, language evidence.Language, code string) string {
+	return ConsoleURL(strings.TrimRight(baseURL, "/")) + web.Path(language, invitationPath+code)
+}
+
+// InviteMember mails an invitation, or where no mail can be sent answers with its link, which is shown nowhere else.
+func (s *Administration) InviteMember(ctx context.Context, c *edge.Call, invite domain.InviteMember) (any, error) {
+	invite.Origin = c.Origin()
+	command, code, err := s.Invite(ctx, invite)
+	if err != nil {
+		return nil, err
+	}
+	v := wire.InvitedMember{FullMember: ViewMember(command.Outcome), Renewed: command.Renewed, Mailed: code == ""}
+	if !v.Mailed {
+		v.InvitationURLs = new(InvitationURLs(s.BaseURL, code))
+	}
+	return edge.Response{Status: edge.CreatedStatus(v.Renewed), Data: v}, nil
+}
+
+// Invite invites an address. The code of the link is empty where it is mailed.
+func (s *Administration) Invite(ctx context.Context, invite domain.InviteMember) (command *domain.InviteMember, code string, err error) {
+	var seal *domain.SecretKey
+	if s.InvitationsAreMailed() {
+		seal = s.SecretKey
+	}
+	command, code = domain.NewInviteMember(invite, seal)
+	if seal != nil {
+		code = ""
+	}
+	return command, code, s.Execute(ctx, command)
+}
+
+// InvitationsAreMailed reports whether an invitation shows that its reader reads the address: its link is in the mail alone.
+func (s *Administration) InvitationsAreMailed() bool { return s.MailsInvitations && s.SecretKey != nil }
+
+func MemberID(r *http.Request) domain.MemberID {
+	return edge.PathID(r, "memberId", domain.ParseID[domain.MemberID])
+}
+
+// UpdateMember changes the role of a member, or disables or enables one.
+func (s *Administration) UpdateMember(r *http.Request) (any, error) {
+	command := &domain.ChangeMember{Origin: edge.Origin(r), Member: MemberID(r)}
+	err := edge.Decode(r, func(o *strictjson.Object) {
+		if o.Has("role") {
+			command.Role = new(ReadRole(o))
+		}
+		if o.Has("status") {
+			command.Status = new(domain.MemberStatus(o.Match("status", strictjson.Required, func(text string) bool {
+				return text == string(domain.MemberActive) || text == string(domain.MemberDisabled)
+			}, "must be active or disabled; DELETE ends the membership")))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.changeMember(r, command)
+}
+
+// EndMember ends a membership for good, or withdraws an invitation.
+func (s *Administration) EndMember(r *http.Request) (any, error) {
+	return s.changeMember(r, &domain.ChangeMember{Origin: edge.Origin(r), Member: MemberID(r), Status: new(domain.MemberEnded)})
+}
+
+func (s *Administration) changeMember(r *http.Request, command *domain.ChangeMember) (any, error) {
+	if command.Member.IsZero() { // which would name a member by an address
+		_, err := s.Store.Member(r.Context(), command.Organization, command.Member)
+		return nil, err
+	}
+	return s.Done(r.Context(), command, func() any { return ViewMember(command.Outcome) })
+}

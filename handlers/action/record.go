@@ -1,0 +1,369 @@
+package action
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+func (s *Records) viewRecord(r domain.Record) wire.Record {
+	id := r.PublicID.String()
+	return wire.Record{
+		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, VersionReference: wire.VersionReference{
+			CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: r.Version,
+		},
+		PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
+		MimeType: r.MimeType, GeneratedAt: string(r.GeneratedAt), ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
+		SupersededByVersion: r.SupersededByVersion, RevokedAt: wire.TimeOrNull(r.RevokedAt),
+		VerificationURL: s.VerificationURL(id),
+		EvidenceURL:     s.BaseURL + "/api/v1/integrity/records/" + id + "/evidence",
+	}
+}
+
+func viewUsage(u domain.Usage) wire.Usage {
+	return wire.Usage{Period: u.Period, Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
+}
+
+func (s *Records) viewRegistration(c *domain.Register) wire.Registration {
+	v := wire.Registration{
+		Record: s.viewRecord(c.Outcome), Replayed: c.Replayed, Usage: viewUsage(c.Usage),
+		CompanyContribution: wire.CompanyUsage{CompanyReference: c.Outcome.CompanyReference, Used: c.CompanyUsed},
+	}
+	if !c.Replayed {
+		v.Consumption.Applied = 1
+	}
+	return v
+}
+
+// Register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
+func (s *Records) Register(ctx context.Context, c *edge.Call, declaration domain.Declaration) (any, error) {
+	errs := make([]error, 1)
+	commands, err := s.registerAll(ctx, c, []domain.Declaration{declaration}, errs)
+	if err = cmp.Or(err, errs[0]); err != nil {
+		return nil, err
+	}
+	registered := s.viewRegistration(commands[0])
+	return edge.Response{Status: edge.CreatedStatus(registered.Replayed), Data: registered}, nil
+}
+
+// registerAll registers the declarations that have no error in errs, each as if it had been sent alone, and puts the
+// errors of these there. Those that the queue has no place for, the last ones, are refused before anything is spent on
+// them, and what the month's allowance cannot hold is not signed here.
+func (s *Records) registerAll(ctx context.Context, c *edge.Call, declarations []domain.Declaration, errs []error) ([]*domain.Register, error) {
+	signer, err := s.signer()
+	if err != nil {
+		return nil, err
+	}
+	var sent []int // which declarations
+	for i, err := range errs {
+		if err == nil {
+			sent = append(sent, i)
+		}
+	}
+	registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
+	admission, err := s.Ledger.Admit(c.Access.Organization, len(sent))
+	if err != nil {
+		return nil, err
+	}
+	defer admission.Release()
+	admitted := admission.Places()
+	limit := s.Store.Plans.Of(c.Access.Plan, c.Access.Internal).VersionsPerMonth
+	signed := s.used.remaining(c.Access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
+	registrations := make([]*domain.Register, len(declarations))
+	prepare := func(k int) {
+		i := sent[k]
+		errs[i] = edge.Contain(func() error {
+			prepared := registrar.Prepare
+			if k >= signed {
+				prepared = registrar.PrepareUnsigned
+			}
+			registrations[i] = prepared(c.Origin(), c.Access.Key, c.Access.Limits, declarations[i], c.ReceivedAt)
+			return nil
+		})
+	}
+	if admitted == 1 {
+		prepare(0)
+	} else if err := s.inTurns(ctx, c.Access.Organization, admitted, prepare); err != nil {
+		return nil, err
+	}
+	for _, i := range sent[admitted:] {
+		errs[i] = eventstore.QueueFull()
+	}
+	sent = slices.DeleteFunc(sent, func(i int) bool { return errs[i] != nil })
+	commands := wire.Each(sent, func(i int) domain.Command { return registrations[i] })
+	for k, answer := range admission.Execute(ctx, commands...) {
+		i := sent[k]
+		s.Reach(c, answer)
+		errs[i] = answer.Err
+		// Otherwise the command may still be under way.
+		if refused := edge.Refusal(answer.Err); answer.Err == nil || refused != nil && (refused.Code == domain.RegistrationQuotaExhausted || refused.Code == domain.PlanRequired) {
+			usage := registrations[i].Usage
+			s.used.note(c.Access.Organization, usage)
+			if (usage.Limit == nil) != (limit == nil) || limit != nil && *usage.Limit != *limit {
+				s.Forget(c) // the plan is not what is remembered
+			}
+		}
+	}
+	return registrations, nil
+}
+
+func (s *Records) Record(r *http.Request) (any, error) {
+	return s.recordOf(r.Context(), edge.CallOf(r), edge.PublicID(edge.Variable(r, "publicId")))
+}
+
+func (s *Records) recordOf(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+	found, err := s.Store.Record(ctx, c.Access, id)
+	return s.viewRecord(found), err
+}
+
+// What is said of a part of a version's name beside a link.
+const (
+	codeConflict = "CONFLICT"
+	besideLink   = "must be left out: publicId names the record"
+)
+
+// versionMembers name a version where no link does.
+var versionMembers = []string{"companyReference", "source", "documentReference", "version"}
+
+// Lookup finds the record of a link, or of a version.
+func (s *Records) Lookup(r *http.Request) (any, error) {
+	find, err := edge.Queried(r, s.ReadLookup)
+	if err != nil {
+		return nil, err
+	}
+	return find(r.Context(), edge.CallOf(r))
+}
+
+func (s *Records) lookUp(ctx context.Context, c *edge.Call, version domain.VersionReference) (any, error) {
+	found, err := s.Store.Lookup(ctx, c.Access, version)
+	return s.viewRecord(found), err
+}
+
+// ReadLookup reads what names a record: its public id, or its version.
+func (s *Records) ReadLookup(o *strictjson.Object) edge.ToolCall {
+	if !o.Has("publicId") {
+		return edge.Called(domain.ReadVersionReference, s.lookUp)(o)
+	}
+	id := edge.PublicID(o.String("publicId", strictjson.Required))
+	for _, name := range versionMembers {
+		if o.Has(name) {
+			o.Problem(name, codeConflict, besideLink)
+		}
+	}
+	return func(ctx context.Context, c *edge.Call) (any, error) { return s.recordOf(ctx, c, id) }
+}
+
+const MaxReason = 500
+
+func ReadReason(o *strictjson.Object) string {
+	return o.Sized("reason", strictjson.Optional, 0, MaxReason)
+}
+
+func (s *Records) Revoke(r *http.Request) (any, error) {
+	reason, err := edge.BodyOf(r, ReadReason)
+	if err != nil {
+		return nil, err
+	}
+	return Single(s.Service, s.RevokeRecord)(r.Context(), edge.CallOf(r), domain.Revoke{PublicID: edge.PublicID(edge.Variable(r, "publicId")), Reason: reason})
+}
+
+func (s *Records) RevokeRecord(ctx context.Context, c *edge.Call, command domain.Revoke) (any, error) {
+	command.Origin, command.Key = c.Origin(), c.Access.Key
+	return s.Done(ctx, &command, func() any {
+		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
+	})
+}
+
+// FindRecords lists the records of a hash, or those of a company.
+func (s *Records) FindRecords(r *http.Request) (any, error) {
+	if r.URL.Query().Has("sha256") {
+		return s.search(r)
+	}
+	return s.listRecords(r)
+}
+
+// listRecords lists the records of a company, newest first, page by page of a bounded search.
+func (s *Records) listRecords(r *http.Request) (any, error) {
+	records, next, err := s.RecordsOfCompany(r, edge.NewQuery(r))
+	return wire.Records{Records: wire.Each(records, s.viewRecord), Next: edge.BoundedPage(next)}, err
+}
+
+// RecordsOfCompany is a page of them, and the cursor of the next one.
+func (s *Records) RecordsOfCompany(r *http.Request, q *strictjson.Object) (records []domain.Record, next *string, err error) {
+	asked := query.RecordQuestion{Limit: edge.ReadLimit(q), From: edge.Instant(q, "receivedFrom"), To: edge.Instant(q, "receivedTo")}
+	asked.Company, asked.Source, asked.Document = domain.ReadReference(q, "companyReference"), edge.OptionalReference(q, "source"), edge.OptionalReference(q, "documentReference")
+	asked.Status = edge.Known(q, "status", domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked)
+	if asked.Document != "" && !q.Has("source") {
+		q.Problem("source", strictjson.CodeRequired, "the parameter is required with documentReference: a reference names a document of one source")
+	}
+	if asked.From != nil && asked.To != nil && !asked.From.Before(*asked.To) {
+		q.Problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
+	}
+	same := edge.List("records", asked.Company, asked.Source, asked.Document, string(asked.Status), instantText(asked.From), instantText(asked.To))
+	edge.ListCursor(q, same, func(place string) (ok bool) {
+		asked.Before, ok = ParsePlace(place)
+		return ok
+	})
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, nil, err
+	}
+	page, err := s.Store.Records(r.Context(), edge.CallOf(r).Access, asked)
+	return page.Entries, wire.ViewOrNull(page.Next, func(place int64) string { return edge.FormatListCursor(same, strconv.FormatInt(place, 10)) }), err
+}
+
+// instantText is a bound of time in one spelling.
+func instantText(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return strconv.FormatInt(at.UnixMicro(), 10)
+}
+
+// ParsePlace reads a positive number in its one spelling.
+func ParsePlace(text string) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == text
+}
+
+// search lists the records of a hash, newest first, of companies granted to the key.
+func (s *Records) search(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	sum, limit, before := edge.ReadSHA256(q, strictjson.Required), edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.RecordID])
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	records, more, err := s.Store.Search(r.Context(), edge.CallOf(r).Access, *sum, before, limit)
+	next := edge.NextPage(q, records, more, func(record domain.Record) string { return record.ID.String() })
+	return wire.Records{Records: wire.Each(records, s.viewRecord), Next: next}, err
+}
+
+// Reserve gives a version its public id: 201 for a new one, 200 again.
+func (s *Records) Reserve(ctx context.Context, c *edge.Call, version domain.VersionReference) (any, error) {
+	command := &domain.Reserve{
+		Origin: c.Origin(), Key: c.Access.Key, Limits: c.Access.Limits, Version: version,
+		PublicID: domain.NewPublicID(s.Installation.Secret, c.Access.Organization.Shard()),
+	}
+	return s.Done(ctx, command, func() any {
+		reservation, replayed := command.Outcome, command.Replayed
+		id := reservation.PublicID.String()
+		return edge.Response{Status: edge.CreatedStatus(replayed), Data: wire.Reservation{
+			PublicID: id, VerificationURL: s.VerificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
+			Status: reservation.Status, Replayed: replayed,
+		}}
+	})
+}
+
+func (s *Records) viewReserved(r domain.ReservedVersion) wire.ReservedVersion {
+	id := r.PublicID.String()
+	return wire.ReservedVersion{
+		PublicID: id, VerificationURL: s.VerificationURL(id), VersionReference: wire.VersionReference(r.VersionReference),
+		Status: r.Status, ExpiresAt: evidence.FormatTime(r.ExpiresAt),
+	}
+}
+
+// Release gives the place of a pending reservation back. One that has none is left as it is.
+func (s *Records) Release(r *http.Request) (any, error) {
+	return Single(s.Service, s.releaseReservation)(r.Context(), edge.CallOf(r), edge.PublicID(edge.Variable(r, "publicId")))
+}
+
+func (s *Records) releaseReservation(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+	command := &domain.ReleaseReservation{Origin: c.Origin(), Key: c.Access.Key, Limits: c.Access.Limits, PublicID: id}
+	return s.Done(ctx, command, func() any {
+		return wire.ReleasedReservation{ReservedVersion: s.viewReserved(command.Outcome), Replayed: command.Replayed}
+	})
+}
+
+// ListReservations lists versions of a company that were reserved and are not registered, the first to expire first.
+func (s *Records) ListReservations(r *http.Request) (any, error) {
+	q := edge.NewQuery(r)
+	asked := query.ReservationQuestion{Company: domain.ReadReference(q, "companyReference"), Limit: edge.ReadLimit(q), Now: edge.CallOf(r).Start}
+	asked.Status = edge.Known(q, "status", domain.ReservationPending, domain.ReservationExpired, domain.ReservationReleased)
+	same := edge.List("reservations", asked.Company, string(asked.Status))
+	edge.ListCursor(q, same, func(place string) bool {
+		micros, id, _ := strings.Cut(place, " ")
+		at, timed := ParsePlace(micros)
+		public, ok := domain.ParsePublicID(id)
+		asked.After = &query.ReservationPlace{ExpiresAt: time.UnixMicro(at), PublicID: public}
+		return timed && ok
+	})
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return nil, err
+	}
+	page, err := s.Store.Reservations(r.Context(), edge.CallOf(r).Access, asked)
+	next := wire.ViewOrNull(page.Next, func(place query.ReservationPlace) string {
+		return edge.FormatListCursor(same, strconv.FormatInt(place.ExpiresAt.UnixMicro(), 10)+" "+place.PublicID.String())
+	})
+	return wire.Reservations{Reservations: wire.Each(page.Entries, s.viewReserved), Next: edge.BoundedPage(next)}, err
+}
+
+// VerificationURL is the link that may stand in the document.
+func (s *Records) VerificationURL(publicID string) string {
+	return s.BaseURL + web.Record.Path(publicID)
+}
+
+// maxItemProblems is how many problems of an item are listed: more than a declaration has members, and so few that the
+// answer stays about as large as the largest body.
+const maxItemProblems = 20
+
+// RegisterBatch registers up to 500 declarations with one wait for the ledger. An item that is refused costs the others
+// nothing; pointers of its errors begin at the item.
+func (s *Records) RegisterBatch(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	items, err := s.readBatch(r)
+	if err != nil {
+		return nil, err
+	}
+	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
+	declarations := make([]domain.Declaration, len(items))
+	if err := s.inTurns(r.Context(), c.Access.Organization, len(items), func(i int) {
+		errs[i] = edge.Contain(func() error {
+			object := c.Meter.Decode(items[i])
+			declarations[i] = domain.ReadDeclaration(object)
+			return edge.Invalid(strictjson.Listed(object.Problems(), maxItemProblems))
+		})
+	}); err != nil {
+		return edge.Response{}, err
+	}
+	registrations, err := s.registerAll(r.Context(), c, declarations, errs)
+	if err != nil {
+		return edge.Response{}, err
+	}
+	for i, err := range errs {
+		if err == nil {
+			view := s.viewRegistration(registrations[i])
+			results[i] = wire.BatchResult{Status: edge.CreatedStatus(view.Replayed), Data: &view}
+			continue
+		}
+		if edge.Refusal(err) == nil {
+			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", c.RequestID, "item", i, "error", err)
+		}
+		explained := s.ItemError(c, err)
+		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
+	}
+	return wire.Batch{Results: results}, nil
+}
+
+func (s *Records) readBatch(r *http.Request) (items []strictjson.Value, err error) {
+	release, err := s.preparing.Acquire(r.Context(), edge.CallOf(r).Access.Organization, 1)
+	if err != nil {
+		return nil, unprepared()
+	}
+	defer release()
+	err = edge.Decode(r, func(o *strictjson.Object) {
+		items = o.Values("declarations", strictjson.Required, 1, edge.MaxDeclarations)
+	})
+	return items, err
+}

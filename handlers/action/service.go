@@ -1,0 +1,83 @@
+package action
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
+)
+
+// signer is the key to sign with, or 503: an untrusted key signs nothing.
+func (s *Service) signer() (*evidence.Signer, error) {
+	keys := s.Keys()
+	if keys.Signer == nil || !keys.Trusted.Trusts(keys.Signer.Key()) {
+		return nil, domain.Unavailable("The service has no trusted signing key at the moment, so it signs nothing; send the request again later.")
+	}
+	return keys.Signer, nil
+}
+
+// Execute has the ledger decide commands of the request under way, each as if it had been sent alone, and answers the
+// first refusal. Once the organization's minute is used up, only those that take something away are executed; all the
+// others are refused then, so that a form is not saved in part because the minute ended in its middle.
+func (s *Service) Execute(ctx context.Context, commands ...domain.Command) (err error) {
+	c := edge.CallIn(ctx)
+	var refused error
+	if c.Access.Console {
+		refused = s.CountCommands(ctx, c, len(commands))
+	} else if c.Spent != nil {
+		refused = c.Spent
+	}
+	if refused != nil {
+		all := len(commands)
+		commands = slices.DeleteFunc(slices.Clone(commands), func(command domain.Command) bool { return !domain.TakesAway(command) })
+		if len(commands) == 0 {
+			return refused
+		}
+		if len(commands) == all {
+			refused = nil
+		}
+	}
+	for _, answer := range s.Ledger.Execute(ctx, commands...) {
+		s.Reach(c, answer)
+		if err == nil {
+			err = answer.Err
+		}
+	}
+	c.TookAway = c.Spent != nil && err == nil
+	return cmp.Or(err, refused)
+}
+
+// Done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.
+func (s *Service) Done(ctx context.Context, command domain.Command, show func() any) (any, error) {
+	if err := s.Execute(ctx, command); err != nil {
+		return nil, err
+	}
+	return show(), nil
+}
+
+// Health says that the process answers, and nothing about the database.
+func (s *Service) Health(*http.Request) (any, error) {
+	return wire.Health{Status: "ok"}, nil
+}
+
+// Readiness says whether registrations can be taken: what Ready asks, and the signing key.
+func (s *Service) Readiness(r *http.Request) (any, error) {
+	if s.Ready != nil {
+		if err := s.Ready(r.Context()); err != nil {
+			if edge.Refusal(err) == nil {
+				err = fmt.Errorf("%w: %w", domain.Unavailable("The database is not ready."), err)
+			}
+			return nil, err
+		}
+	}
+	if _, err := s.signer(); err != nil {
+		return nil, err
+	}
+	return wire.Health{Status: "ready"}, nil
+}

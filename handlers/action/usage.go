@@ -1,0 +1,146 @@
+package action
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+func viewAllowance(u domain.Usage) wire.Quota {
+	return wire.Quota{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining()}
+}
+
+// AccountUsage shows what is left of the month at the certification API. It consumes none of it, so it also answers
+// when the month is used up.
+func (s *Allowances) AccountUsage(r *http.Request) (any, error) {
+	return s.MonthOf(r.Context(), edge.CallOf(r))
+}
+
+func (s *Allowances) MonthOf(ctx context.Context, c *edge.Call) (wire.AccountUsage, error) {
+	month, err := s.quotaOf(ctx, c)
+	return wire.AccountUsage{Plan: c.Access.Plan, Month: month.Month, PerMinuteLimit: c.Access.PerMinute}, err
+}
+
+func (s *Allowances) quotaOf(ctx context.Context, c *edge.Call) (wire.FullMonth, error) {
+	period := domain.PeriodOf(c.Start)
+	versions, u, err := s.EveryAllowance(ctx, c, period)
+	end := evidence.FormatTime(period.End())
+	return wire.FullMonth{Versions: viewAllowance(versions), Month: wire.Month{
+		Period: wire.Period{Start: evidence.FormatTime(period.Start()), End: end}, ResetsAt: end,
+		Requests: viewAllowance(u.Requests), Registrations: viewAllowance(u.Registrations),
+		Credits: wire.Credits{Balance: u.Credits}, Warnings: viewWarnings(u.Warnings),
+	}}, err
+}
+
+// EveryAllowance reads the organization's new versions, and its month at the certification API with the warnings of all
+// allowances.
+func (s *Allowances) EveryAllowance(ctx context.Context, c *edge.Call, period domain.Period) (domain.Usage, query.AccountUsage, error) {
+	versions, err := s.Store.Usage(ctx, c.Access, period)
+	if err != nil {
+		return versions.Total, query.AccountUsage{}, err
+	}
+	u, err := s.Store.AccountUsage(ctx, c.Access, period)
+	u.Warnings = append(versions.Warnings, u.Warnings...)
+	return versions.Total, u, err
+}
+
+// Me shows the organization, the key and the member of a request, and what is left of the organization's month, this
+// request included.
+func (s *Allowances) Me(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	a := c.Access
+	o, err := s.Store.Organization(r.Context(), a.Organization)
+	if err != nil {
+		return nil, err
+	}
+	quota, err := s.quotaOf(r.Context(), c)
+	return wire.Me{
+		Organization:   wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan},
+		Key:            wire.Key{ID: a.Key.String(), Scopes: a.Scopes, ExpiresAt: evidence.FormatTime(a.ExpiresAt)},
+		Member:         wire.Member{ID: a.Member.String(), Role: a.Role},
+		PerMinuteLimit: a.PerMinute,
+		Quota:          quota,
+		Versions:       s.Versions(r),
+	}, err
+}
+
+// Usage shows the organization's month and what the key's companies contributed.
+func (s *Allowances) Usage(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	u, err := s.Store.Usage(r.Context(), c.Access, domain.PeriodOf(c.Start))
+	return wire.Allowance{
+		Plan: u.Plan, Period: u.Total.Period,
+		Organization: wire.MonthlyUsage{
+			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
+			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
+		},
+		Companies: wire.Each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
+		Warnings:  viewWarnings(u.Warnings),
+	}, err
+}
+
+func viewWarnings(warnings []query.Warning) []wire.Warning {
+	return wire.Each(warnings, func(w query.Warning) wire.Warning {
+		return wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, Limit: w.Limit, Used: w.Used, ReachedAt: evidence.FormatTime(w.ReachedAt)}
+	})
+}
+
+func (s *Allowances) UsageEntries(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	q := edge.NewQuery(r)
+	period := domain.PeriodOf(c.Start)
+	q.Match("period", strictjson.Optional, func(text string) bool {
+		return period.UnmarshalText([]byte(text)) == nil && period.String() == text
+	}, "must be a month such as 2026-11")
+	limit := edge.ReadLimit(q)
+	var after *query.UsageCursor
+	edge.Cursor(q, func(text string) bool {
+		cursor, ok := ParseUsageCursor(text, period)
+		after = &cursor
+		return ok
+	})
+	if err := edge.Invalid(q.Problems()); err != nil {
+		return edge.Response{}, err
+	}
+	page, err := s.Store.UsageEntries(r.Context(), c.Access, period, after, limit)
+	if errors.Is(err, query.ErrBeyondHead) {
+		err = edge.InvalidParameter("after", "the cursor is of a longer history than there is: the database was restored to an earlier state; begin again")
+	}
+	if err != nil {
+		return edge.Response{}, err
+	}
+	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
+	answer := wire.UsageEntries{
+		Period: period, ThroughSequence: page.Cursor.Through, Organization: used, Next: wire.Next{HasMore: page.More},
+		Entries: wire.Each(page.Entries, func(e query.FeedEvent) wire.UsageEntry {
+			return wire.UsageEntry{
+				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
+				VersionReference: viewVersion(e, e.CompanyReference),
+			}
+		}),
+	}
+	if len(page.Entries) > 0 || after != nil {
+		answer.NextCursor = new(edge.FormatCursor(FormatUsageCursor(period, page.Cursor)))
+	}
+	return answer, nil
+}
+
+func FormatUsageCursor(period domain.Period, c query.UsageCursor) string {
+	return fmt.Sprintf("%s %d %d %d %s %d", period, c.Through, c.Used, c.Visible, c.Company, c.Sequence)
+}
+
+// ParseUsageCursor reads a cursor of the same month. Only what FormatUsageCursor writes is one.
+func ParseUsageCursor(text string, period domain.Period) (c query.UsageCursor, ok bool) {
+	var month, company string
+	_, err := fmt.Sscanf(text, "%s %d %d %d %s %d", &month, &c.Through, &c.Used, &c.Visible, &company, &c.Sequence)
+	c.Company, _ = domain.ParseID[domain.CompanyID](company)
+	return c, err == nil && FormatUsageCursor(period, c) == text && c.Visible <= c.Used && min(c.Through, c.Visible, c.Sequence) >= 0
+}

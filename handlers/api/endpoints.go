@@ -1,0 +1,153 @@
+// Package api is the face for programs: a method and a path for each action, as the OpenAPI documents publish them.
+package api
+
+import (
+	"net/http"
+	"slices"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/wire"
+)
+
+// API is the face for programs.
+type API struct{ *action.Actions }
+
+// Endpoints are all of them.
+func (s API) Endpoints() []edge.Endpoint {
+	return slices.Concat(s.integrity(), s.public(), s.certification(), s.account(), s.organization(), s.oauth())
+}
+
+// resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the path of the ordinary endpoint alone:
+// at the root it would also be taken for that of the integrity endpoint, which takes keys only.
+func (s API) resourceMetadata(r *http.Request) (any, error) {
+	raw, err := edge.Encode(wire.ProtectedResource{
+		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),
+		BearerMethods: []string{"header"}, ResourceName: "Integrity Ledger",
+	})
+	return edge.Cacheable(r, raw), err
+}
+
+// integrity are those of hash-only registration.
+func (s API) integrity() []edge.Endpoint {
+	const integrity = "/api/v1/integrity"
+	write := edge.Policy{Scope: domain.IntegrityWrite, Body: edge.BodyRequired, Judged: true}
+	admin := edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired}
+	adminRead := edge.Policy{Scope: domain.IntegrityAdmin, NoQuery: true}
+	change := edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired, TakesAway: true}
+	return []edge.Endpoint{
+		edge.Post(integrity+"/records", edge.Posted(domain.ReadDeclaration, action.Single(s.Service, s.Register)), write),
+		edge.Get(integrity+"/records", s.FindRecords, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
+		edge.Post(integrity+"/records/batch", s.RegisterBatch, edge.Policy{Scope: domain.IntegrityWrite, Body: edge.BodyBatch}),
+		edge.Post(integrity+"/reservations", edge.Posted(domain.ReadVersionReference, action.Single(s.Service, s.Reserve)), write),
+		edge.Get(integrity+"/reservations", s.ListReservations, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
+		edge.Delete(integrity+"/reservations/{publicId}", s.Release, edge.Policy{Scope: domain.IntegrityWrite, NoQuery: true, Judged: true, TakesAway: true}),
+		edge.Get(integrity+"/records/{publicId}", s.Record, edge.Policy{Scope: domain.IntegrityRead, Replica: true, NoQuery: true}),
+		edge.Get(integrity+"/records/{publicId}/evidence", s.Evidence, edge.Policy{Scope: domain.IntegrityRead}),
+		edge.Get(integrity+"/records/{publicId}/inclusion", s.Inclusion, edge.Policy{Scope: domain.IntegrityRead, NoQuery: true}),
+		edge.Post(integrity+"/records/{publicId}/revoke", s.Revoke, edge.Policy{Scope: domain.IntegrityRevoke, Body: edge.BodyOptional, Judged: true, TakesAway: true}),
+		edge.Get(integrity+"/lookup", s.Lookup, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
+		edge.Get(integrity+"/changes", s.Changes, edge.Policy{Scope: domain.IntegrityRead, Replica: true, Compressed: true}),
+		edge.Get(integrity+"/usage", s.Usage, edge.Policy{Scope: domain.IntegrityRead, NoQuery: true}),
+		edge.Get(integrity+"/usage/entries", s.UsageEntries, edge.Policy{Scope: domain.IntegrityRead}),
+
+		edge.Get(integrity+"/companies", s.ListCompanies, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
+		edge.Post(integrity+"/companies", edge.Posted(action.ReadCompany, s.CreateCompany), admin),
+		edge.Patch(integrity+"/companies/{companyId}", s.SetCompanyStatus, change),
+		edge.Get(integrity+"/companies/{companyId}/access", s.ListAccess, edge.Policy{Scope: domain.IntegrityAdmin}),
+		edge.Post(integrity+"/companies/{companyId}/access", s.SetAccess, change),
+		edge.Get(integrity+"/companies/{companyId}/webhooks", s.ListWebhookAccess, edge.Policy{Scope: domain.IntegrityAdmin}),
+		edge.Post(integrity+"/companies/{companyId}/webhooks", s.SetWebhookAccess, change),
+
+		edge.Get(integrity+"/webhooks", s.ListWebhooks, adminRead),
+		edge.Post(integrity+"/webhooks", s.CreateWebhook, admin),
+		edge.Get(integrity+"/webhooks/{webhookId}", s.Webhook, adminRead),
+		edge.Patch(integrity+"/webhooks/{webhookId}", s.UpdateWebhook, change),
+		edge.Delete(integrity+"/webhooks/{webhookId}", s.DeleteWebhook, edge.Policy{Scope: domain.IntegrityAdmin, NoQuery: true, TakesAway: true}),
+		edge.Post(integrity+"/webhooks/{webhookId}/secret/rotate", s.RotateSecret, edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional}),
+		edge.Post(integrity+"/webhooks/{webhookId}/test", s.TestWebhook, edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional, Queues: true}),
+		edge.Post(integrity+"/webhooks/{webhookId}/replay", s.Replay, edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired, Queues: true}),
+		edge.Get(integrity+"/webhooks/{webhookId}/deliveries", s.ListDeliveries, edge.Policy{Scope: domain.IntegrityAdmin}),
+		edge.Post(integrity+"/webhooks/deliveries/{deliveryId}/redeliver", s.Redeliver, edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional, Queues: true}),
+	}
+}
+
+// public need no key, and pages of every origin may read them.
+func (s API) public() []edge.Endpoint {
+	document := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true, NoQuery: true}
+	return []edge.Endpoint{
+		edge.Get("/api/public/integrity/{publicId}", s.Compare, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true}),
+		edge.Get("/api/public/integrity/{publicId}/receipt", s.Receipt, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, AnyOrigin: true, NoQuery: true}),
+		edge.Get("/api/v1/certificates/{id}/verify", s.VerifyPublicly, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true}),
+		edge.Get("/api/public/log/checkpoint", s.Checkpoint, document),
+		edge.Get("/api/public/log/tile/{tile:.+}", s.Tile, document),
+		edge.Get("/api/public/log/timestamps", s.Timestamps, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true}),
+	}
+}
+
+// certification are those of artifacts, reviews, approvals and certificates. Each takes a request of the month.
+func (s API) certification() []edge.Endpoint {
+	content := edge.Policy{Scope: domain.ArtifactsWrite, Monthly: true, Body: edge.BodyContent}
+	certify := edge.Policy{Scope: domain.CertificatesWrite, Monthly: true, Body: edge.BodyRequired}
+	return []edge.Endpoint{
+		edge.Post("/api/v1/verify", edge.Posted(action.ReadVerification, s.VerifyHash), edge.Policy{Scope: domain.VerifyRead, Monthly: true, Body: edge.BodyRequired}),
+		edge.Get("/api/v1/artifacts", s.ListArtifacts, edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Replica: true}),
+		edge.Post("/api/v1/artifacts", s.RegisterVersion, content),
+		edge.Get("/api/v1/artifacts/{id}", s.Artifact, edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Replica: true}),
+		edge.Post("/api/v1/artifacts/{id}/versions", s.RegisterVersion, content),
+		edge.Post("/api/v1/artifacts/{id}/reviews", s.DeclareReview, edge.Policy{Scope: domain.ReviewsWrite, Monthly: true, Body: edge.BodyFile}),
+		edge.Get("/api/v1/analyses/{id}", s.Analysis, edge.Policy{Scope: domain.AnalysesRead, Monthly: true, Replica: true, NoQuery: true}),
+		edge.Post("/api/v1/versions/{id}/approve", s.Approve, edge.Policy{Scope: domain.ApprovalsWrite, Monthly: true, Body: edge.BodyRequired}),
+		edge.Post("/api/v1/versions/{id}/certificates", s.IssueCertificate, certify),
+		edge.Get("/api/v1/certificates/{id}/download", s.Download, edge.Policy{Scope: domain.CertificatesRead, Monthly: true, NoQuery: true}),
+		edge.Post("/api/v1/certificates/{id}/revoke", s.RevokeCertificate, edge.Policy{Scope: domain.CertificatesWrite, Monthly: true, Body: edge.BodyRequired, TakesAway: true}),
+		edge.Get("/api/v1/audit-events", s.AuditEvents, edge.Policy{Scope: domain.AuditRead, Monthly: true, Replica: true}),
+		edge.Get("/api/v1/metrics/detectors", s.DetectorMetrics, edge.Policy{Scope: domain.MetricsRead, Monthly: true, Replica: true, NoQuery: true}),
+		edge.Post("/api/v1/manifests/validate", s.ValidateManifest, edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Body: edge.BodyManifest, NoQuery: true}),
+	}
+}
+
+// account are of every key.
+func (s API) account() []edge.Endpoint {
+	return []edge.Endpoint{
+		edge.Get("/api/v1/usage", s.AccountUsage, edge.Policy{Scope: edge.AnyScope, KeyLimit: "usage", NoQuery: true}),
+		edge.Get("/api/v1/me", s.Me, edge.Policy{Scope: edge.AnyScope, Monthly: true, NoQuery: true}),
+	}
+}
+
+// organization are of the organization's own administration. None takes a request of the month: an owner must be
+// able to revoke a leaked key in a month that is used up.
+func (s API) organization() []edge.Endpoint {
+	const organization = "/api/v1/organization"
+	write := edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyRequired}
+	read := edge.Policy{Scope: domain.OrganizationAdmin, NoQuery: true}
+	remove := edge.Policy{Scope: domain.OrganizationAdmin, NoQuery: true, TakesAway: true}
+	return []edge.Endpoint{
+		edge.Get(organization, s.Organization, edge.Policy{Scope: edge.AnyScope, NoQuery: true}),
+		edge.Get(organization+"/keys", s.ListKeys, edge.Policy{Scope: domain.OrganizationAdmin}),
+		edge.Post(organization+"/keys", edge.Posted(action.ReadNewKey, s.CreateKey), write),
+		edge.Get(organization+"/keys/{keyId}", s.Key, read),
+		edge.Patch(organization+"/keys/{keyId}", s.UpdateKey, write),
+		edge.Delete(organization+"/keys/{keyId}", s.RevokeKey, remove),
+		edge.Post(organization+"/keys/{keyId}/rotate", s.RotateKey, edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyOptional}),
+		edge.Get(organization+"/members", s.ListMembers, edge.Policy{Scope: domain.OrganizationAdmin}),
+		edge.Post(organization+"/members", edge.Posted(action.ReadInvitation, s.InviteMember), write),
+		edge.Patch(organization+"/members/{memberId}", s.UpdateMember, edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyRequired, TakesAway: true}),
+		edge.Delete(organization+"/members/{memberId}", s.EndMember, remove),
+	}
+}
+
+// oauth are there only while the adapter is configured.
+func (s API) oauth() []edge.Endpoint {
+	if s.OAuth == nil {
+		return nil
+	}
+	return []edge.Endpoint{
+		edge.Get(edge.ResourceMetadataRoute, s.resourceMetadata, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true}),
+		edge.Get("/api/v1/oauth/links", s.ListLinks, edge.Policy{Scope: edge.AnyScope}),
+		edge.Post("/api/v1/oauth/links", edge.Posted(action.ReadOAuthScopes, s.StartLink), edge.Policy{Scope: edge.AnyScope, Body: edge.BodyOptional}),
+		edge.Post("/api/v1/oauth/links/redeem", s.RedeemLink, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired}),
+		edge.Delete("/api/v1/oauth/links/{linkId}", s.WithdrawConsent, edge.Policy{Scope: edge.AnyScope, NoQuery: true, TakesAway: true}),
+	}
+}

@@ -1,0 +1,599 @@
+// Package console is the face for people who have signed in: pages and forms over the actions, and the way in.
+package console
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/alexedwards/scs/v2"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/fair"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// Config is what the console is made of, beside the actions.
+type Config struct {
+	// NoInvitations keeps invited people out: the page on which they accept is not there.
+	NoInvitations bool
+	// SignUp lets anybody who can read the mail of an address make an organization on the free plan. It needs LinkMailer.
+	SignUp bool
+	// LinkMailer mails links that sign people in to the console. Nil: no mail is sent.
+	LinkMailer *LinkMailer
+}
+
+// Console is the face for people who have signed in, and the way in.
+type Console struct {
+	*action.Actions
+	Config
+	site    *web.Site
+	console *core                                  // nil: the pages for people who have signed in are not there
+	exports *fair.Semaphore[domain.OrganizationID] // of histories under way
+	founded *edge.AddressLimit                     // organizations that people have made by themselves
+}
+
+// The parts of the console.
+type (
+	door          struct{ *Console } // signing in and up, invitations, links with a provider, passkeys
+	securityPages struct{ *Console }
+	recordPages   struct{ *Console }
+	webhookPages  struct{ *Console }
+	companyPages  struct{ *Console }
+	keyPages      struct{ *Console }
+	documentPages struct{ *Console }
+	memberPages   struct{ *Console }
+	planPages     struct{ *Console }
+	historyPages  struct{ *Console }
+)
+
+// New makes the console.
+func New(a *action.Actions, site *web.Site, c Config) *Console {
+	return &Console{
+		Actions: a, Config: c, site: site, console: newCore(a.Edge),
+		exports: newExports(a.Closing),
+		founded: &edge.AddressLimit{Most: organizationsPerDay, Window: 24 * time.Hour},
+	}
+}
+
+// Offered reports whether a service has a console: not where its cookie would travel in the clear.
+func Offered(baseURL string) bool {
+	base, err := url.Parse(action.ConsoleURL(baseURL))
+	return err == nil && (base.Scheme == "https" || domain.IsLoopbackHost(base.Hostname()))
+}
+
+// core is what the pages for people who have signed in need besides the server.
+type core struct {
+	sessions *scs.SessionManager
+	origin   *http.CrossOriginProtection
+	passkeys *passkeys // nil: the service is named by an address, and no authenticator signs for that
+	// Where the service is named by an address of loopback: that address, and the one that its browsers are led to.
+	host, named string
+}
+
+// recentProof is how fresh a proof must be for what could take an organization over.
+const recentProof = 5 * time.Minute
+
+// touchEvery is how often the use of a session is written down.
+const touchEvery = time.Minute
+
+// newCore makes the core of the console where it is offered.
+//
+// scs makes tokens of 256 random bits and gives the store their hashes alone. What it leaves open is decided here and in
+// query.Sessions: its middleware would store a session that was ended meanwhile once more, on every request; here the
+// use of a session is noted at most once a minute, and only where it still is. A token says nothing of the shard, so the
+// cookie's value has that before it: the organization's, which never changes.
+func newCore(c *edge.Edge) *core {
+	named := action.ConsoleURL(c.BaseURL)
+	base, err := url.Parse(named)
+	if err != nil || !Offered(c.BaseURL) {
+		return nil
+	}
+	k := &core{origin: http.NewCrossOriginProtection(), sessions: &scs.SessionManager{ // scs.New starts a goroutine for a store of its own
+		Store: query.Sessions{Store: c.Store, Now: c.Now}, HashTokenInStore: true, Lifetime: query.SessionMost, Codec: scs.GobCodec{},
+	}}
+	for _, own := range []string{c.BaseURL, named} {
+		if err := k.origin.AddTrustedOrigin(own); err != nil {
+			return nil
+		}
+	}
+	if net.ParseIP(base.Hostname()) == nil {
+		k.passkeys = newPasskeys(strings.ToLower(base.Hostname()), named)
+	}
+	if named != c.BaseURL {
+		_, k.host, _ = strings.Cut(c.BaseURL, "://")
+		k.named = named
+	}
+	return k
+}
+
+// elsewhere leads a browser that has come by the address to the name: passkeys, and links that are mailed, are for that.
+func (k *core) elsewhere(r *http.Request) (resp edge.Response, yes bool) {
+	if yes = k.host != "" && r.Host == k.host && (r.Method == http.MethodGet || r.Method == http.MethodHead); yes {
+		resp = edge.Redirect(k.named + r.URL.RequestURI())
+	}
+	return resp, yes
+}
+
+// Cookies of the console. On https each is bound to the host alone (prefix __Host-).
+const (
+	sessionCookie   = "integrity-session"
+	browserCookie   = "integrity-browser"   // which browser has asked for a link
+	challengeCookie = "integrity-challenge" // which challenge an authenticator is signing
+	addressCookie   = "integrity-address"   // with which address the browser signs up, in base64url: nothing else keeps it
+	providerCookie  = "integrity-provider"  // a sign-in at the OpenID provider under way: providerSignIn
+	knownCookie     = "integrity-known"     // that the browser has signed in with an address
+)
+
+func (s *Console) consoleCookie(name, value string, age time.Duration) string {
+	secure := strings.HasPrefix(s.BaseURL, "https://")
+	if secure {
+		name = "__Host-" + name
+	}
+	seconds := int(age.Seconds())
+	if value == "" {
+		seconds = -1
+	}
+	cookie := http.Cookie{ //nolint:gosec // Secure, but where the service itself is http on loopback
+		Name: name, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: secure,
+	}
+	return cookie.String()
+}
+
+// cookieValue reads one of the cookies of the console.
+func (s *Console) cookieValue(r *http.Request, name string) string {
+	if strings.HasPrefix(s.BaseURL, "https://") {
+		name = "__Host-" + name
+	}
+	cookie, err := r.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// shardAndSecret splits a cookie's value into the shard and the secret text behind it.
+func shardAndSecret(value string) (shard domain.Shard, secret string, ok bool) {
+	number, secret, found := strings.Cut(value, ".")
+	n, err := strconv.ParseUint(number, 10, 16)
+	return domain.Shard(n), secret, found && err == nil && secret != ""
+}
+
+func withShard(shard domain.Shard, secret string) string { return fmt.Sprintf("%d.%s", shard, secret) }
+
+// randomSecret draws 256 bits.
+func randomSecret() string {
+	var raw [32]byte
+	rand.Read(raw[:])
+	return base64.RawURLEncoding.EncodeToString(raw[:])
+}
+
+// resume finds the session of the request's cookie, or refuses with ErrSignedOut. The request that it returns carries
+// the session.
+func (s *Console) resume(r *http.Request, p edge.Policy) (*http.Request, error) {
+	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
+	if !ok {
+		return r, edge.ErrSignedOut
+	}
+	c, session := edge.CallOf(r), &query.Session{}
+	ctx, err := s.console.sessions.Load(query.WithSession(r.Context(), shard, session), token)
+	if err == nil && s.console.sessions.Token(ctx) == "" {
+		err = edge.ErrSignedOut
+	}
+	if err != nil {
+		return r, err
+	}
+	c.Session, c.Access = session, accessOf(session)
+	if !p.Unattended && c.Start.Sub(session.UsedAt) >= touchEvery {
+		if _, _, err := s.console.sessions.Commit(ctx); err != nil {
+			return r, err
+		}
+	}
+	c.Scope = p.Scope
+	return r.WithContext(ctx), roleAllows(session.Role, p.Scope)
+}
+
+func accessOf(session *query.Session) domain.Access {
+	return domain.Access{
+		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
+		Internal: session.Internal, PerMinute: session.PerMinute, Sequence: session.Sequence,
+	}
+}
+
+// roleAllows refuses a member whose role may not see a page, or do what is on it.
+func roleAllows(role domain.Role, scope domain.Scope) error {
+	if scope == edge.AnyScope || role.Allows(scope) {
+		return nil
+	}
+	return domain.Refuse(domain.RoleRequired, "This page is for the role %s; you are %s.", domain.OneOf(domain.RolesFor(scope)), role)
+}
+
+// begin signs a person in to a membership and returns the cookies: that of the session, and of the browser that is known
+// now. The token is always a new one, and the session that the browser had ends: nobody else can have chosen it.
+// provedAt is when the person proved who it is; zero: nobody knows.
+func (s *Console) begin(r *http.Request, m query.Membership, provedAt time.Time) (cookies []string, err error) {
+	if err := s.end(r); err != nil {
+		return nil, err
+	}
+	now := s.Now()
+	session := &query.Session{
+		ID: domain.NewID[domain.SessionID](now), Organization: m.Organization, Member: m.Member, Role: m.Role,
+		UserAgent: shortUserAgent(r), CreatedAt: now, ProvedAt: provedAt,
+	}
+	ctx, err := s.console.sessions.Load(query.WithSession(context.WithoutCancel(r.Context()), m.Organization.Shard(), session), "")
+	if err != nil {
+		return nil, err
+	}
+	cookie, err := s.renew(ctx, session)
+	return []string{cookie, s.knownCookieFor(m.Email, now)}, err
+}
+
+// knownBrowserFor is how long a browser is known from its last sign-in on.
+const knownBrowserFor = 90 * 24 * time.Hour
+
+// knownCookieFor says that this browser has signed in with an address. Only the last address of a browser is known. The
+// cookie grants nothing but more mails in an hour, so nothing takes it back: not signing out, here or everywhere, and no
+// change of the member.
+func (s *Console) knownCookieFor(address string, now time.Time) string {
+	return s.consoleCookie(knownCookie, domain.NewKnownBrowser(s.Installation.Secret, domain.EmailSHA256(address), now.Add(knownBrowserFor)), knownBrowserFor)
+}
+
+// knowsBrowser reports whether the request's browser has signed in with an address lately.
+func (s *Console) knowsBrowser(r *http.Request, emailSHA256 [32]byte) bool {
+	return domain.KnowsBrowser(s.Installation.Secret, s.cookieValue(r, knownCookie), emailSHA256, edge.CallOf(r).Start)
+}
+
+// renew gives a session a new token, under which it is stored.
+func (s *Console) renew(ctx context.Context, session *query.Session) (cookie string, err error) {
+	session.Begin()
+	if err := s.console.sessions.RenewToken(ctx); err != nil {
+		return "", err
+	}
+	if session.Ended() {
+		return "", edge.ErrSignedOut
+	}
+	token, _, err := s.console.sessions.Commit(ctx)
+	return s.consoleCookie(sessionCookie, withShard(session.Organization.Shard(), token), query.SessionMost), err
+}
+
+// proved notes when the person has proved who they are, under a new token.
+func (s *Console) proved(r *http.Request, at time.Time) (cookie string, err error) {
+	session := edge.CallOf(r).Session
+	session.ProvedAt = at
+	return s.renew(r.Context(), session)
+}
+
+// end ends the session of the request's cookie, where it has one.
+func (s *Console) end(r *http.Request) error {
+	shard, token, ok := shardAndSecret(s.cookieValue(r, sessionCookie))
+	if !ok {
+		return nil
+	}
+	ctx, err := s.console.sessions.Load(query.WithSession(context.WithoutCancel(r.Context()), shard, &query.Session{}), token)
+	if err != nil || s.console.sessions.Token(ctx) == "" {
+		return err
+	}
+	return s.console.sessions.Destroy(ctx)
+}
+
+// maxUserAgent bounds what is kept of the name that a browser gives itself.
+const maxUserAgent = 200
+
+func shortUserAgent(r *http.Request) string {
+	text := []rune(strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(r.UserAgent(), "")))
+	return string(text[:min(len(text), maxUserAgent)])
+}
+
+// recentlyProved refuses, with the way to prove it again, where the last proof of identity is too old.
+func (s *Console) recentlyProved(r *http.Request) error {
+	if c := edge.CallOf(r); c.Start.Sub(c.Session.ProvedAt).Abs() > recentProof { // a clock may have stepped back
+		return errProofNeeded
+	}
+	return nil
+}
+
+// proveFirst is where to prove who the person is before something is typed on a page; empty: the last proof is recent.
+func (s *Console) proveFirst(r *http.Request, page string) string {
+	if s.recentlyProved(r) == nil {
+		return ""
+	}
+	return s.proofOf(r, web.Path(edge.Language(r), web.ConsoleRoot+page))
+}
+
+// proofOf is the page that asks for a proof, and then goes on to a page.
+func (s *Console) proofOf(r *http.Request, page string) string {
+	return web.Path(edge.Language(r), web.ConsoleRoot+"/prove") + "?to=" + url.QueryEscape(page)
+}
+
+var errProofNeeded = domain.Refuse(domain.InvalidState, "The last proof of identity is too old.")
+
+// Onward turns what only the console refuses into the way on: a page, or for a script the address of one.
+func (s *Console) Onward(r *http.Request, p edge.Policy, err error) *edge.Response {
+	var to string
+	var status int
+	var code domain.Code
+	switch {
+	case errors.Is(err, edge.ErrSignedOut):
+		to, status = web.Path(edge.Language(r), web.ConsoleRoot+"/sign-in"), http.StatusUnauthorized
+		code = domain.InvalidKey
+	case errors.Is(err, errProofNeeded):
+		to, status = s.proofOf(r, s.consolePath(r)), http.StatusForbidden
+		code = errProofNeeded.Code
+	default:
+		return nil
+	}
+	if p.Answer == edge.InEnvelope {
+		resp := s.toScript(status, to)
+		resp.Code = code
+		return &resp
+	}
+	resp := edge.Redirect(to)
+	if errors.Is(err, edge.ErrSignedOut) && s.cookieValue(r, sessionCookie) != "" {
+		resp.Header.Add("Set-Cookie", s.consoleCookie(sessionCookie, "", 0))
+	}
+	return &resp
+}
+
+// toScript tells a script of ours where to go on.
+func (s *Console) toScript(status int, location string) edge.Response {
+	body, _ := edge.Encode(map[string]string{"location": location})
+	return edge.Response{Status: status, Raw: body, Cache: edge.NoStore}
+}
+
+// consolePath is the page of the console to come back to: the request's own, or for a form that of the page which has
+// it. Pages of others, and whatever is no page, lead to the first one.
+func (s *Console) consolePath(r *http.Request) string {
+	if r.Method == http.MethodGet {
+		return r.URL.EscapedPath()
+	}
+	from, err := url.Parse(r.Referer())
+	if err != nil {
+		return web.Path(edge.Language(r), web.ConsoleRoot)
+	}
+	return consolePage(edge.Language(r), from.EscapedPath())
+}
+
+// consolePage is a path if it is one of the console's, in whatever language, and the first page otherwise.
+func consolePage(l evidence.Language, text string) string {
+	inner := strings.TrimPrefix(text, "/en")
+	if path.Clean(text) != text || strings.ContainsAny(text, `\%?#`) || inner != web.ConsoleRoot && !strings.HasPrefix(inner, web.ConsoleRoot+"/") {
+		return web.Path(l, web.ConsoleRoot)
+	}
+	return text
+}
+
+// consolePageOf answers a page of the console, which nobody keeps.
+func consolePageOf(body []byte, err error, cookies ...string) (edge.Response, error) {
+	resp, err := edge.Page(body, err)
+	resp.Cache = edge.NoStore
+	// Our own forms must name their origin, or they look like those of other sites.
+	resp.Header.Set("Referrer-Policy", "same-origin")
+	for _, cookie := range cookies {
+		resp.Header.Add("Set-Cookie", cookie)
+	}
+	return resp, err
+}
+
+// onward leads to a page of the console, after a form.
+func onward(r *http.Request, path string, cookies ...string) edge.Response {
+	resp := edge.Redirect(web.Path(edge.Language(r), web.ConsoleRoot+path))
+	for _, cookie := range cookies {
+		resp.Header.Add("Set-Cookie", cookie)
+	}
+	return resp
+}
+
+// saying adds to the path of a page what it says once, by a name that its template knows.
+func saying(path, name string) string {
+	path, part, found := strings.Cut(path, "#")
+	mark := "?"
+	if strings.Contains(path, "?") {
+		mark = "&"
+	}
+	if path += mark + "said=" + name; found {
+		path += "#" + part
+	}
+	return path
+}
+
+// frameOf is what every page of the console shows of the person.
+func (s *Console) frameOf(r *http.Request, name string) web.Console {
+	path, _ := strings.CutPrefix(r.URL.EscapedPath(), "/en")
+	shown := web.Console{Language: edge.Language(r), Name: name, Path: path, Said: r.URL.Query().Get("said"), Passkeys: s.console.passkeys != nil, Mail: s.LinkMailer != nil, SignUp: s.signUp(), Provider: s.provider()}
+	if session := edge.CallOf(r).Session; session != nil {
+		shown.Email, shown.Organization, shown.Role = session.Email, session.OrganizationName, session.Role
+	}
+	return shown
+}
+
+// Endpoints are the pages for people who have signed in, in both languages, and the way in.
+func (s *Console) Endpoints() []edge.Endpoint {
+	entry := door{s}
+	endpoints := entry.links()
+	if s.console == nil {
+		return endpoints
+	}
+	in := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage}
+	act := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Body: edge.BodyForm}
+	script := edge.Policy{Caller: edge.WithSession, Bucket: edge.Minute}
+	spoken := edge.Policy{Caller: edge.WithSession, Bucket: edge.Minute, Body: edge.BodyRequired}
+	door := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage}
+	look := edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Answer: edge.AsPage}
+	knock := edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Answer: edge.AsPage, Body: edge.BodyForm}
+	both := func(method edge.Method, path string, handle edge.Handler, p edge.Policy) {
+		p.Enter = s.checkVisitor
+		for _, l := range []evidence.Language{evidence.Spanish, evidence.English} {
+			endpoints = append(endpoints, method(web.Path(l, web.ConsoleRoot+path), handle, p))
+		}
+	}
+	safety := securityPages{s}
+	both(edge.Get, "", safety.overview, in)
+	both(edge.Get, "/", s.WithoutSlash, door)
+	both(edge.Get, "/sign-in", entry.signInPage, door)
+	both(edge.Post, "/sign-in", entry.askForLink, knock)
+	both(edge.Get, "/sign-in/sent", entry.linkSent, door)
+	if s.signUp() {
+		both(edge.Get, "/sign-up", entry.signUpPage, door)
+		both(edge.Post, "/sign-up", entry.askToSignUp, knock)
+		both(edge.Get, "/sign-up/sent", entry.signUpSent, door)
+		both(edge.Get, "/sign-up/later", entry.signUpLater, door)
+	}
+	both(edge.Get, "/link/{code}", entry.signInLinkPage, door)
+	both(edge.Post, "/link/{code}", entry.useSignInLink, knock)
+	if !s.NoInvitations {
+		both(edge.Get, "/invitation/{code}", entry.invitationPage, look)
+		both(edge.Post, "/invitation/{code}", entry.acceptInvitation, knock)
+	}
+	both(edge.Post, "/sign-out", entry.signOut, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage, Body: edge.BodyForm})
+	both(edge.Get, "/security", safety.security, in)
+	both(edge.Post, "/security/sessions/{sessionId}/end", safety.endSession, act)
+	both(edge.Post, "/security/sign-out-everywhere", safety.signOutEverywhere, act)
+	both(edge.Post, "/security/passkeys/{passkeyId}/remove", safety.removePasskey, act)
+	both(edge.Get, "/prove", safety.provePage, in)
+	both(edge.Post, "/prove", safety.proveByMail, act)
+	historyPages{s}.endpoints(both)
+	if s.provider() != "" {
+		both(edge.Post, "/sign-in/provider", entry.toProvider(toSignIn), knock)
+		both(edge.Post, "/prove/provider", entry.toProvider(toProve), edge.Policy{Caller: edge.WithSession, Bucket: edge.Minute, Answer: edge.AsPage, Body: edge.BodyForm})
+		if s.signUp() {
+			both(edge.Post, "/sign-up/provider", entry.toProvider(toSignUp), knock)
+		}
+	}
+	recordPages{s}.endpoints(both)
+	webhookPages{s}.endpoints(both)
+	companyPages{s}.endpoints(both)
+	keyPages{s}.endpoints(both)
+	documentPages{s}.endpoints(both)
+	memberPages{s}.endpoints(both)
+	planPages{s}.endpoints(both)
+	if s.console.passkeys != nil {
+		both(edge.Post, "/passkey/options", entry.passkeyOptions, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute})
+		both(edge.Post, "/passkey", entry.passkeySignIn, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired})
+		both(edge.Post, "/prove/options", entry.passkeyOptions, script)
+		both(edge.Post, "/prove/passkey", entry.provePasskey, spoken)
+		both(edge.Post, "/security/passkeys/options", entry.newPasskeyOptions, script)
+		both(edge.Post, "/security/passkeys", entry.addPasskey, spoken)
+	}
+	return endpoints
+}
+
+// checkVisitor refuses a browser that another site's page has made write, and finds the session of whoever must have signed in.
+func (s *Console) checkVisitor(r *http.Request, p edge.Policy) (*http.Request, *edge.Response, error) {
+	if s.console.origin.Check(r) != nil {
+		resp, err := s.fromOtherSite(r)
+		return r, &resp, err
+	}
+	if resp, yes := s.console.elsewhere(r); yes {
+		return r, &resp, nil
+	}
+	if p.Caller != edge.WithSession {
+		return r, nil, nil
+	}
+	r, err := s.resume(r, p)
+	return r, nil, err
+}
+
+// fromOtherSite answers a request that another site's page has made a browser send.
+func (s *Console) fromOtherSite(r *http.Request) (edge.Response, error) {
+	return s.refusedMessage(r, "other-site", http.StatusForbidden, domain.InvalidState)
+}
+
+// refusedMessage answers one of the pages that say why nothing was done.
+func (s *Console) refusedMessage(r *http.Request, name string, status int, code domain.Code) (edge.Response, error) {
+	resp, err := consolePageOf(s.site.Message(s.frameOf(r, name)))
+	resp.Status, resp.Code = status, code
+	return resp, err
+}
+
+// browserOf is the hash of the browser's cookie, which is a new one where it has none; cookie is to be set then.
+func (s *Console) browserOf(r *http.Request) (sum [32]byte, cookie string) {
+	value := s.cookieValue(r, browserCookie)
+	if raw, err := base64.RawURLEncoding.DecodeString(value); err != nil || len(raw) != 32 {
+		value = randomSecret()
+	}
+	return sha256.Sum256([]byte(value)), s.consoleCookie(browserCookie, value, signUpPatience+query.SignInLifetime)
+}
+
+// provider is the host that signs people in to the console; empty: there is no such provider.
+func (s *Console) provider() string {
+	if s.OAuth == nil || !s.OAuth.CanSignIn() {
+		return ""
+	}
+	issuer, err := url.Parse(s.OAuth.Issuer)
+	if err != nil {
+		return ""
+	}
+	return issuer.Host
+}
+
+// textOf is what was typed into a field, with lines as they were typed: a form sends CRLF.
+func textOf(form url.Values, name string) string {
+	return strings.TrimSpace(strings.ReplaceAll(form.Get(name), "\r\n", "\n"))
+}
+
+// problem is what a page says of what was typed and refused, with the page's status; neither where nothing was. Any other
+// error is not one that typing otherwise would mend, and is returned.
+func (s *Console) problem(r *http.Request, err error) (web.Problem, int, error) {
+	if err == nil {
+		return web.Problem{}, 0, nil
+	}
+	if errors.Is(err, errProofNeeded) {
+		return web.Problem{Prove: s.proofOf(r, r.URL.EscapedPath())}, http.StatusForbidden, nil
+	}
+	refused := edge.Refusal(err)
+	unmendable := []domain.Code{domain.NotFound, domain.RecordNotFound, domain.RoleRequired, domain.TemporarilyUnavailable, domain.Internal}
+	if refused == nil || refused.Limit != nil || slices.Contains(unmendable, refused.Code) {
+		return web.Problem{}, 0, err
+	}
+	code := s.Codes[refused.Code]
+	p := web.Problem{Fields: fieldsOf(err)}
+	if len(p.Fields) == 0 {
+		text := code.Text[edge.Language(r)]
+		p.Text = text.Cause + " " + text.Remedy
+	}
+	return p, code.Status, nil
+}
+
+// signUp reports whether anybody may make an organization.
+func (s *Console) signUp() bool { return s.SignUp && s.LinkMailer != nil }
+
+// LimitPage says in the console which limit was reached and, if time helps, until when; nil where none was.
+func (s *Console) LimitPage(r *http.Request, resp edge.Response, err error) *edge.Response {
+	refused := edge.Refusal(err)
+	if refused == nil || refused.Limit == nil || edge.CallOf(r).Session == nil {
+		return nil
+	}
+	shown := web.Limit{Console: s.frameOf(r, refused.Limit.Name+"-limit"), Most: refused.Limit.Most}
+	if refused.RetryAfter > 0 {
+		shown.Until = new(s.Now().Add(refused.RetryAfter).Round(time.Second))
+	}
+	page, err := consolePageOf(s.site.Limit(shown))
+	if err != nil {
+		return &resp
+	}
+	resp.Failure, resp.Raw, resp.ContentType = nil, page.Raw, page.ContentType
+	maps.Copy(resp.Header, page.Header)
+	return &resp
+}

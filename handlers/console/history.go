@@ -1,0 +1,258 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore/bundle"
+	"integrityledger/eventstore/fair"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// historyRows is how many events a page of the history shows.
+const historyRows = 50
+
+// endpoints are the page of the history, and what is new on it.
+func (s historyPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+	both(edge.Get, "/history", s.history, edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.AuditRead})
+	both(edge.Get, "/history/export", s.exportHistory, edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: exportScope})
+	both(edge.Get, "/history/new", s.newEvents, edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Scope: domain.AuditRead, Unattended: true})
+}
+
+// A bundle holds more than the history shows: addresses of members, titles, statements and reasons, sealed secrets of
+// webhooks and hashes of keys. It is for those who manage all of these.
+const exportScope = domain.OrganizationAdmin
+
+// The next export waits in line: its patience is longer than crowdedWindow, after which slow readers give up their places,
+// and the rate that is asked of readers has doubled by then.
+const (
+	exportsAtOnce  = 2 // of a process; one of an organization
+	exportPatience = 30 * time.Second
+	exportPage     = 500 // events
+)
+
+// newExports has one more export of an organization wait.
+func newExports(closing <-chan struct{}) *fair.Semaphore[domain.OrganizationID] {
+	return fair.NewSemaphore[domain.OrganizationID](fair.Limits{
+		Most: exportsAtOnce, Each: 1, Line: 1, Patience: exportPatience, Closing: closing,
+	})
+}
+
+// history shows what has happened in the organization, newest first.
+func (s historyPages) history(r *http.Request) (any, error) {
+	q := edge.NewQuery(r) // what is malformed is as if it were absent
+	question := query.AuditQuestion{Limit: historyRows, Before: edge.Integer(q, "before", 1, strictjson.MaxInteger, 0)}
+	question.Action, question.Target = action.ReadAuditFilter(q)
+	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, question)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.History{Console: s.frameOf(r, "history"), Action: string(question.Action), Target: question.Target}
+	if shown.Events, err = s.happened(r.Context(), edge.CallOf(r), page.Events); err != nil {
+		return nil, err
+	}
+	for _, t := range domain.EventTypes() {
+		shown.Actions = append(shown.Actions, string(t))
+	}
+	filter := url.Values{}
+	for name, value := range map[string]string{"action": shown.Action, "target": shown.Target} {
+		if value != "" {
+			filter.Set(name, value)
+		}
+	}
+	address := func(path, bound string, sequence int64) string {
+		filter := url.Values{"action": filter["action"], "target": filter["target"], bound: {strconv.FormatInt(sequence, 10)}}
+		return web.Path(edge.Language(r), web.ConsoleRoot+path) + "?" + filter.Encode()
+	}
+	if session := edge.CallOf(r).Session; session.Role.Allows(exportScope) {
+		shown.Export, shown.Length = web.Path(edge.Language(r), web.ConsoleRoot+"/history/export"), session.Sequence
+	}
+	if page.More {
+		shown.Older = address("/history", "before", page.Cursor)
+	}
+	if question.Before == 0 {
+		shown.New = address("/history/new", "after", page.Total)
+	}
+	return consolePageOf(s.site.History(shown))
+}
+
+// newEvents answers the rows of what has happened since a page was made, for a script that asks again and again: where
+// there is nothing, nothing but the session is read. Of more than a page has, the newest are answered.
+func (s historyPages) newEvents(r *http.Request) (any, error) {
+	c, asked, question := edge.CallOf(r), edge.NewQuery(r), query.AuditQuestion{Limit: historyRows}
+	question.Action, question.Target = action.ReadAuditFilter(asked)
+	question.After = asked.Int("after", 0, strictjson.MaxInteger, strictjson.Required)
+	if err := edge.Invalid(asked.Wrong()); err != nil {
+		return nil, err
+	}
+	if question.After >= c.Access.Sequence {
+		return edge.Response{Status: http.StatusNoContent}, nil
+	}
+	page, err := s.Store.AuditEvents(r.Context(), c.Access, question)
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.happened(r.Context(), c, page.Events)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.site.HistoryRows(web.History{Console: s.frameOf(r, "history"), Events: events})
+	answer := struct {
+		After int64  `json:"after"` // to ask for next
+		Rows  string `json:"rows"`
+		Older *int64 `json:"older"` // before which others lie between these and what is shown; null: none do
+	}{After: page.Total, Rows: string(rows)}
+	if page.More {
+		answer.Older = &page.Cursor
+	}
+	return answer, err
+}
+
+// memberAddresses are those of members, for whoever manages members; nobody else gets any.
+func (s *Console) memberAddresses(ctx context.Context, c *edge.Call, members []domain.MemberID) (map[domain.MemberID]string, error) {
+	if !c.Session.Role.Allows(domain.OrganizationAdmin) {
+		return nil, nil
+	}
+	return s.Store.AddressesOf(ctx, c.Session.Organization, members)
+}
+
+// happened shows events, with the addresses of members for those who manage them.
+func (s historyPages) happened(ctx context.Context, c *edge.Call, events []query.AuditEvent) ([]web.Happened, error) {
+	var members []domain.MemberID
+	for _, e := range events {
+		if id := e.Actor.Member(); !id.IsZero() {
+			members = append(members, id)
+		}
+	}
+	names, err := s.memberAddresses(ctx, c, members)
+	if err != nil {
+		return nil, err
+	}
+	gone, err := s.deletedDestinations(ctx, c, events)
+	return wire.Each(events, func(e query.AuditEvent) web.Happened {
+		return web.Happened{
+			At: e.OccurredAt, Action: string(e.Action), Target: e.Subject, Actor: e.Actor.String(), ActorName: names[e.Actor.Member()],
+			Gone: gone[e.Subject], Sequence: e.Sequence,
+		}
+	}), err
+}
+
+// deletedDestinations are the webhook destinations that events are about and that have no page any more.
+func (s historyPages) deletedDestinations(ctx context.Context, c *edge.Call, events []query.AuditEvent) (map[string]bool, error) {
+	gone := map[string]bool{}
+	for _, e := range events {
+		if id, err := domain.ParseID[domain.WebhookID](e.Subject); err == nil {
+			gone[id.String()] = true
+		}
+	}
+	if len(gone) == 0 || !c.Session.Role.Allows(domain.IntegrityAdmin) {
+		return nil, nil
+	}
+	there, err := s.Store.Webhooks(ctx, c.Session.Organization)
+	for _, w := range there {
+		delete(gone, w.ID.String())
+	}
+	return gone, err
+}
+
+// exportHistory answers the organization's bundle for auditors, the one that integrity export makes, as a zip file. It is
+// made while it is written: neither memory nor a disk holds it, no statement or transaction outlives a page of events,
+// and a client that does not take it in is cut off.
+func (s historyPages) exportHistory(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	if edge.FromElsewhere(r) {
+		return s.fromOtherSite(r)
+	}
+	answer := edge.Response{ContentType: "application/zip", Cache: edge.NoStore, Header: http.Header{
+		"Content-Disposition": {fmt.Sprintf(`attachment; filename="history-%s-%s.zip"`, c.Session.Organization, c.Start.UTC().Format(time.DateOnly))},
+	}}
+	if r.Method == http.MethodHead {
+		answer.Empty = true
+		return answer, nil
+	}
+	trusted := s.Keys().Trusted
+	if trusted == nil {
+		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+	}
+	keys, err := trusted.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	checkpoint := ""
+	if s.Transparency != nil {
+		if checkpoint, err = s.Transparency.Checkpoint(r.Context()); err != nil && !errors.Is(err, transparency.ErrNoCheckpoint) {
+			return nil, err
+		}
+	}
+	release, err := s.exports.Acquire(r.Context(), c.Session.Organization, 1)
+	if err != nil {
+		return nil, domain.Unavailable("Other exports are under way; send the request again when one of them has ended.")
+	}
+	c.Written = release
+	answer.Crowded = func() bool { return s.exports.Crowded(c.Session.Organization) }
+	answer.Pieces = s.exportPieces(r, bundle.Config{
+		Organization: c.Session.Organization, Issuer: s.Installation.Issuer, Texts: true, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(c.Start),
+	})
+	return answer, nil
+}
+
+// exportPieces are a bundle's zip file.
+func (s historyPages) exportPieces(r *http.Request, config bundle.Config) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		var made bytes.Buffer
+		w := bundle.NewArchive(&made, config)
+		for ended := false; !ended; made.Reset() {
+			last, _ := w.Last()
+			events, err := s.exportedEvents(r, last)
+			switch ended = len(events) == 0; {
+			case err != nil:
+			case ended:
+				_, err = w.Close()
+			default:
+				err = w.Append(events)
+			}
+			if !yield(made.Bytes(), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// exportedEvents are the next events of an export, none at the end. The session is looked at before, so that the export
+// ends with it, and not with its token, which a proof replaces; and the last look says that no event, and so no erasure,
+// lies between the last event and its texts.
+func (s historyPages) exportedEvents(r *http.Request, last int64) ([]audit.Event, error) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), edge.RequestTimeout)
+	defer stop()
+	session := edge.CallOf(r).Session
+	if err := s.JudgeAgain(r.WithContext(ctx)); err != nil {
+		return nil, err
+	}
+	organization, err := s.Store.Organization(ctx, session.Organization)
+	if err != nil || last >= organization.Sequence {
+		return nil, err
+	}
+	access := accessOf(session)
+	access.Sequence = organization.Sequence
+	events, err := s.Store.History(ctx, access, last, exportPage)
+	if err == nil && len(events) == 0 {
+		err = bundle.DamagedError{Sequence: last + 1, Found: "it is missing"}
+	}
+	return events, err
+}

@@ -1,0 +1,350 @@
+package console
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// keyRows is how many API keys a page shows.
+const keyRows = 50
+
+// endpoints are the pages of API keys.
+func (s keyPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.OrganizationAdmin}
+	act, create := see, see
+	act.Body, create.Body = edge.BodyForm, edge.BodyLongForm
+	both(edge.Get, "/keys", s.keysPage, see)
+	both(edge.Get, "/keys/new", s.newKeyPage, see)
+	both(edge.Post, "/keys/new", s.createKeyByForm, create)
+	both(edge.Get, "/keys/{keyId}", s.keyPage, see)
+	both(edge.Post, "/keys/{keyId}/rename", s.renameKeyByForm, act)
+	both(edge.Post, "/keys/{keyId}/end", s.endKeyByForm, act)
+	both(edge.Get, "/keys/{keyId}/rotate", s.rotateKeyPage, see)
+	both(edge.Post, "/keys/{keyId}/rotate", s.rotateKeyByForm, act)
+	both(edge.Get, "/keys/{keyId}/revoke", s.revokeKeyPage, see)
+	both(edge.Post, "/keys/{keyId}/revoke", s.revokeKeyByForm, act)
+}
+
+// keysPage lists the keys that work, or with the parameter all every key that there ever was, oldest first.
+func (s keyPages) keysPage(r *http.Request) (any, error) {
+	c, q := edge.CallOf(r), r.URL.Query()
+	after, _ := domain.ParseID[domain.KeyID](q.Get("after"))
+	shown := web.Keys{Console: s.frameOf(r, "keys"), All: q.Has("all")}
+	var keys []query.GrantedKey
+	var more bool
+	var err error
+	path, mark := web.Path(edge.Language(r), web.ConsoleRoot+"/keys")+"?", ""
+	if shown.All {
+		keys, more, err = s.Store.KeysPage(r.Context(), c.Access.Organization, after, keyRows)
+		mark = "all&"
+	} else {
+		keys, more, err = s.Store.LivingKeys(r.Context(), c.Access.Organization, c.Start, after, keyRows)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if more {
+		shown.Next = path + mark + "after=" + keys[len(keys)-1].ID.String()
+	}
+	shown.Rows, err = s.viewKeys(r.Context(), c, keys...)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Keys(shown))
+}
+
+// viewKeys shows keys with the addresses of the members that they act for and that have made them.
+func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.GrantedKey) ([]web.Key, error) {
+	list, err := s.Store.Members(ctx, c.Access.Organization)
+	members := map[domain.MemberID]domain.Member{}
+	for _, m := range list {
+		members[m.ID] = m
+	}
+	return wire.Each(keys, func(k query.GrantedKey) web.Key {
+		v := web.Key{
+			KeyName: keyName(k.UsedKey), Scopes: k.Scopes, Companies: k.Companies, MoreCompanies: k.More, Member: members[k.Member].Email,
+			Actor: k.CreatedBy.String(), ActorName: members[k.CreatedBy.Member()].Email, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+			LastUsedAt: k.LastUsedAt, Networks: k.AllNetworks(), MaxVersionStep: k.MaxVersionStep, State: "active",
+		}
+		if k.Source != nil {
+			v.Source = *k.Source
+		}
+		switch {
+		case k.RevokedAt != nil:
+			v.State = "revoked"
+		case !c.Start.Before(k.ExpiresAt):
+			v.State = "ended"
+		case members[k.Member].Status != domain.MemberActive:
+			v.State = "idle"
+		case k.EndsSoon(c.Start):
+			v.State = "soon"
+		}
+		v.Living = v.State != "revoked" && v.State != "ended"
+		return v
+	}), err
+}
+
+// shownKey is the key of the path.
+func (s keyPages) shownKey(r *http.Request) (web.Key, error) {
+	c := edge.CallOf(r)
+	found, err := s.Store.KeyOf(r.Context(), c.Access.Organization, action.KeyID(r))
+	if err != nil {
+		return web.Key{}, err
+	}
+	views, err := s.viewKeys(r.Context(), c, found)
+	return views[0], err
+}
+
+// fieldsOf are the fields of a form at which a refusal points; nil for any other error.
+func fieldsOf(err error) map[string]bool {
+	refused := edge.Refusal(err)
+	if refused == nil || len(refused.Fields) == 0 {
+		return nil
+	}
+	fields := map[string]bool{}
+	for _, f := range refused.Fields {
+		name, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
+		fields[name] = true
+	}
+	return fields
+}
+
+// refusedForm answers a page that says what is wrong with what was typed.
+func refusedForm(body []byte, err error) (edge.Response, error) {
+	resp, err := consolePageOf(body, err)
+	resp.Status, resp.Code = http.StatusUnprocessableEntity, domain.InvalidData
+	return resp, err
+}
+
+// newKeyPage asks what a key is to be. The proof comes first, so that nothing is typed in vain.
+func (s keyPages) newKeyPage(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	shown, err := s.newKey(r)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.NewKey(shown))
+}
+
+// newKey is the form of a key with what there is to choose: the scopes of the person's role, and companies that take
+// versions.
+func (s keyPages) newKey(r *http.Request) (web.NewKey, error) {
+	c := edge.CallOf(r)
+	companies, more, err := s.Store.Companies(r.Context(), c.Access, true, domain.CompanyActive, "", domain.MaxKeyCompanies)
+	shown := web.NewKey{
+		Console: s.frameOf(r, "key-new"), MoreCompanies: more, MaxName: domain.MaxKeyName, MaxStep: domain.MaxVersion,
+		Companies: wire.Each(companies, func(c domain.Company) web.Choosable { return web.Choosable{Name: c.Reference} }),
+		Least:     day(c.Start), Most: lastDay(c.Start.Add(domain.MaxKeyLifetime)),
+	}
+	for _, g := range scopeGroups() {
+		group := web.ScopeGroup{Name: g.name}
+		for _, scope := range g.scopes {
+			if c.Session.Role.Allows(scope) {
+				group.Scopes = append(group.Scopes, web.Choosable{Name: string(scope)})
+			}
+		}
+		if len(group.Scopes) > 0 {
+			shown.Scopes = append(shown.Scopes, group)
+		}
+	}
+	return shown, err
+}
+
+type scopeGroup struct {
+	name   string
+	scopes []domain.Scope
+}
+
+// scopeGroups are all scopes as the form of a key offers them: those that most keys need first.
+func scopeGroups() []scopeGroup {
+	return []scopeGroup{
+		{"Registering", []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke}},
+		{"Certification", []domain.Scope{
+			domain.VerifyRead, domain.ArtifactsRead, domain.ArtifactsWrite, domain.AnalysesRead, domain.ReviewsWrite, domain.ApprovalsWrite, domain.CertificatesRead,
+			domain.CertificatesWrite,
+		}},
+		{"Administration", []domain.Scope{domain.AuditRead, domain.MetricsRead, domain.IntegrityAdmin, domain.OrganizationAdmin}},
+	}
+}
+
+// day is a date as forms have it, in UTC.
+func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
+
+// lastDay is the last date that is over by an end; of an end in the course of a day, the one before.
+func lastDay(end time.Time) string { return day(end.AddDate(0, 0, -1)) }
+
+// readKeyForm reads what a key is to be, as the API does.
+func readKeyForm(r *http.Request) (domain.CreateKey, error) {
+	f := maps.Clone(edge.Form(r))
+	f["companies"] = slices.Compact(slices.Sorted(slices.Values(f["companies"])))
+	f["networks"] = strings.Fields(f.Get("networks"))
+	fromDay(f, "expiresAt", 1)
+	k, err := edge.Judged(strictjson.Fields(f), action.ReadNewKey)
+	k.Origin, k.Member = edge.Origin(r), edge.CallOf(r).Session.Member
+	return k, err
+}
+
+// createKeyByForm makes a key for the person; its text is on this page only.
+func (s keyPages) createKeyByForm(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	create, err := readKeyForm(r)
+	if err == nil {
+		command, text := domain.NewCreateKey(create, s.Now())
+		if err = s.Execute(r.Context(), command); err == nil {
+			return consolePageOf(s.site.MadeKey(web.MadeKey{
+				Console: s.frameOf(r, "key-made"), KeyName: web.KeyName{ID: command.Outcome.ID.String(), Name: create.Name}, Key: text, BaseURL: s.BaseURL,
+				ExpiresAt: command.Outcome.ExpiresAt,
+			}))
+		}
+	}
+	wrong := fieldsOf(err)
+	if wrong == nil {
+		return nil, err
+	}
+	shown, err := s.newKey(r)
+	if err != nil {
+		return nil, err
+	}
+	f := edge.Form(r)
+	shown.Wrong, shown.Name, shown.Source, shown.Networks = wrong, f.Get("name"), f.Get("source"), f.Get("networks")
+	shown.Step, shown.Ends = f.Get("maxVersionStep"), f.Get("expiresAt")
+	for _, group := range shown.Scopes {
+		for i, scope := range group.Scopes {
+			group.Scopes[i].Chosen = slices.Contains(f["scopes"], scope.Name)
+		}
+	}
+	for i := range shown.Companies {
+		shown.Companies[i].Chosen = slices.Contains(f["companies"], shown.Companies[i].Name)
+	}
+	return refusedForm(s.site.NewKey(shown))
+}
+
+// keyPage shows a key, with what can be done with it.
+func (s keyPages) keyPage(r *http.Request) (any, error) {
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Key(web.KeyForm{Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName}))
+}
+
+// changedKey changes a key by the one field of a form, or says what is wrong with what was typed.
+func (s keyPages) changedKey(r *http.Request, field string) (any, error) {
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	f := url.Values{field: {edge.Form(r).Get(field)}}
+	fromDay(f, "expiresAt", 1)
+	change, err := edge.Judged(strictjson.Fields(f), action.ReadKeyChange)
+	if err == nil && change.Name == nil && change.ExpiresAt == nil {
+		err = edge.InvalidField("/"+field, strictjson.CodeRequired, "the field is required")
+	}
+	if err == nil {
+		change.Origin, change.Key = edge.Origin(r), action.KeyID(r)
+		if err = s.Execute(r.Context(), &change); err == nil {
+			return onward(r, saying("/keys/"+key.ID, "key-"+field)), nil
+		}
+	}
+	fields := fieldsOf(err)
+	if fields == nil {
+		return nil, err
+	}
+	shown := web.KeyForm{Console: s.frameOf(r, "key"), Key: key, Typed: key.Name, Ends: lastDay(key.ExpiresAt), MaxName: domain.MaxKeyName, Wrong: fields}
+	shown.Path = web.ConsoleRoot + "/keys/" + key.ID
+	if field == "name" {
+		shown.Typed = edge.Form(r).Get(field)
+	} else {
+		shown.Ends = edge.Form(r).Get(field)
+	}
+	return refusedForm(s.site.Key(shown))
+}
+
+func (s keyPages) renameKeyByForm(r *http.Request) (any, error) { return s.changedKey(r, "name") }
+
+// endKeyByForm brings the end of a key forward.
+func (s keyPages) endKeyByForm(r *http.Request) (any, error) { return s.changedKey(r, "expiresAt") }
+
+// keyOverlaps are how long a rotated key may go on working, in hours, as the page offers it.
+func keyOverlaps() []int { return []int{0, 1, 24, 7 * 24, 30 * 24} }
+
+// rotateKeyPage says what a rotation does, before it is done.
+func (s keyPages) rotateKeyPage(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.RotateKey(web.RotatedKey{
+		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: int(action.DefaultKeyOverlap.Hours()), CopyGrants: true,
+		Least: day(edge.CallOf(r).Start), Most: lastDay(edge.CallOf(r).Start.Add(domain.MaxKeyLifetime)),
+	}))
+}
+
+// rotateKeyByForm gives a key a successor, whose text is on this page only.
+func (s keyPages) rotateKeyByForm(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	f := maps.Clone(edge.Form(r))
+	hours, _ := strconv.Atoi(f.Get("overlap"))
+	f.Set("overlapSeconds", inSeconds(f.Get("overlap"), keyOverlaps()))
+	fromDay(f, "expiresAt", 1)
+	rotate, err := edge.Judged(strictjson.Fields(f), action.ReadKeyRotation)
+	if err == nil {
+		rotate.Origin, rotate.Key = edge.Origin(r), action.KeyID(r)
+		command, text := domain.NewRotateKey(rotate, s.Now())
+		if err = s.Execute(r.Context(), command); err == nil {
+			return consolePageOf(s.site.MadeKey(web.MadeKey{
+				Console: s.frameOf(r, "key-made"), KeyName: web.KeyName{ID: command.Outcome.Key.ID.String(), Name: key.Name}, Key: text, BaseURL: s.BaseURL,
+				ExpiresAt: command.Outcome.Key.ExpiresAt, FormerEnds: &command.Outcome.Former.ExpiresAt, FormerOver: command.Outcome.Former.RevokedAt != nil,
+			}))
+		}
+	}
+	wrong := fieldsOf(err)
+	if wrong == nil {
+		return nil, err
+	}
+	return refusedForm(s.site.RotateKey(web.RotatedKey{
+		Console: s.frameOf(r, "key-rotate"), Key: key, Overlaps: keyOverlaps(), Overlap: hours, CopyGrants: f.Has("copyGrants"), Ends: edge.Form(r).Get("expiresAt"), Wrong: wrong,
+		Least: day(edge.CallOf(r).Start), Most: lastDay(edge.CallOf(r).Start.Add(domain.MaxKeyLifetime)),
+	}))
+}
+
+// revokeKeyPage says what stops, before it does.
+func (s keyPages) revokeKeyPage(r *http.Request) (any, error) {
+	key, err := s.shownKey(r)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.RevokeKey(web.KeyForm{Console: s.frameOf(r, "key-revoke"), Key: key}))
+}
+
+func (s keyPages) revokeKeyByForm(r *http.Request) (any, error) {
+	command := &domain.RevokeKey{Origin: edge.Origin(r), Key: action.KeyID(r)}
+	return s.Done(r.Context(), command, func() any { return onward(r, saying("/keys/"+command.Key.String(), "key-revoked")) })
+}

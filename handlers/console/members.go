@@ -1,0 +1,286 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// membersShown is how many memberships a page of them shows, and keysNamed how many keys of one are named.
+const (
+	membersShown = 100
+	keysNamed    = 20
+)
+
+// endpoints are the pages of the organization's members.
+func (s memberPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+	manage := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.OrganizationAdmin}
+	act := manage
+	act.Body = edge.BodyForm
+	both(edge.Get, "/members", s.members, manage)
+	if !s.NoInvitations {
+		both(edge.Post, "/members", s.inviteByForm, act)
+		both(edge.Post, "/members/{memberId}/invite", s.inviteAgain, act)
+	}
+	both(edge.Get, "/members/{memberId}", s.memberPage, manage)
+	both(edge.Post, "/members/{memberId}/role", s.changeRole, act)
+	both(edge.Post, "/members/{memberId}/enable", s.changeStatus(domain.MemberActive), act)
+	for step, status := range map[string]domain.MemberStatus{"disable": domain.MemberDisabled, "end": domain.MemberEnded} {
+		both(edge.Get, "/members/{memberId}/"+step, s.confirmStatus(step), manage)
+		both(edge.Post, "/members/{memberId}/"+step, s.changeStatus(status), act)
+	}
+}
+
+// members shows the memberships of the organization, to those who manage them.
+func (s memberPages) members(r *http.Request) (any, error) {
+	return s.showMembers(r, web.Members{}, nil)
+}
+
+// showMembers shows them after an invitation, which was refused where there is an error.
+func (s memberPages) showMembers(r *http.Request, shown web.Members, failed error) (edge.Response, error) {
+	status, refused := http.StatusOK, edge.Refusal(failed)
+	if failed != nil {
+		if shown.Refused, status = refusedWord(refused); status == 0 {
+			return edge.Response{}, failed
+		}
+		shown.Until = edge.CallOf(r).Start.Add(refused.RetryAfter)
+	}
+	c := edge.CallOf(r)
+	after, _ := domain.ParseID[domain.MemberID](r.URL.Query().Get("after"))
+	all, more, err := s.Store.MembersPage(r.Context(), c.Session.Organization, after, membersShown)
+	if err != nil {
+		return edge.Response{}, err
+	}
+	shown.Console, shown.Roles, shown.Invites = s.frameOf(r, "members"), s.rolesToGive(r), !s.NoInvitations
+	shown.Unverified = !s.InvitationsAreMailed()
+	if c.Session.Role == domain.Owner {
+		shown.Prove = s.proveFirst(r, "/members")
+	}
+	shown.All = wire.Each(all, func(m domain.Member) web.Member { return viewMember(c, m) })
+	list := web.Path(shown.Console.Language, web.ConsoleRoot+"/members")
+	if !after.IsZero() {
+		shown.First = list
+	}
+	if more {
+		shown.Next = list + "?after=" + all[len(all)-1].ID.String()
+	}
+	resp, err := consolePageOf(s.site.Members(shown))
+	return afterForm(resp, status, refused), err
+}
+
+// refusedWord is the word for why an invitation or a change was refused, with its status; 0 for what is no fault of the
+// form.
+func refusedWord(refused *domain.Error) (word string, status int) {
+	switch {
+	case refused == nil || refused.Limit != nil:
+		return "", 0
+	case refused.Code == domain.InvalidData && refused.Fields[0].Pointer == "/email":
+		return "Address", http.StatusUnprocessableEntity
+	case refused.Code == domain.InvalidData:
+		return "Role", http.StatusUnprocessableEntity
+	case refused.Code == domain.InvalidState:
+		return "State", http.StatusConflict
+	case refused.Code == domain.RateLimited:
+		return "Wait", http.StatusTooManyRequests
+	}
+	return "", 0
+}
+
+// afterForm gives the page of a form that was refused the status and the code of that.
+func afterForm(resp edge.Response, status int, refused *domain.Error) edge.Response {
+	if resp.Status = status; refused != nil {
+		resp.Code = refused.Code
+	}
+	return resp
+}
+
+// rolesToGive are those that the person may give to others: an owner all, but that of an owner only after a recent proof, so
+// that what is typed is not lost to it.
+func (s memberPages) rolesToGive(r *http.Request) []domain.Role {
+	if edge.CallOf(r).Session.Role == domain.Owner && s.recentlyProved(r) == nil {
+		return domain.Roles()
+	}
+	return slices.DeleteFunc(domain.Roles(), func(role domain.Role) bool { return role == domain.Owner })
+}
+
+func viewMember(c *edge.Call, m domain.Member) web.Member {
+	view := web.Member{ID: m.ID.String(), Email: m.Email, Role: m.Role, Status: m.Status, Since: m.CreatedAt, Own: m.ID == c.Session.Member}
+	if m.Status == domain.MemberInvited {
+		view.InvitedUntil, view.Expired = m.InvitedUntil, !c.Start.Before(*m.InvitedUntil)
+	}
+	return view
+}
+
+// ownerProved asks for a recent proof of identity where an owner is made, changed or ended.
+func (s memberPages) ownerProved(r *http.Request, roles ...domain.Role) error {
+	if !slices.Contains(roles, domain.Owner) {
+		return nil
+	}
+	return s.recentlyProved(r)
+}
+
+// inviteByForm invites an address. Where no mail can be sent, the page shows the link, and nothing shows it again.
+func (s memberPages) inviteByForm(r *http.Request) (any, error) {
+	invite, wrong := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadInvitation)
+	if err := s.ownerProved(r, invite.Role); err != nil {
+		return nil, err
+	}
+	typed := web.Members{Typed: edge.Form(r).Get("email"), Chosen: domain.Role(edge.Form(r).Get("role"))}
+	if wrong != nil {
+		return s.showMembers(r, typed, wrong)
+	}
+	invite.Origin = edge.Origin(r)
+	command, code, err := s.Invite(r.Context(), invite)
+	if err != nil {
+		return s.showMembers(r, typed, err)
+	}
+	return s.showInvited(r, command, code)
+}
+
+// inviteAgain renews the invitation of a member who has not joined.
+func (s memberPages) inviteAgain(r *http.Request) (any, error) {
+	m, err := s.memberOfPath(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.ownerProved(r, m.Role); err != nil {
+		return nil, err
+	}
+	command, code, err := s.Invite(r.Context(), domain.InviteMember{Origin: edge.Origin(r), Email: m.Email, Role: m.Role})
+	if err != nil {
+		return s.showMember(r, m, err)
+	}
+	return s.showInvited(r, command, code)
+}
+
+// showInvited shows the members after an invitation, with its link where it is not mailed.
+func (s memberPages) showInvited(r *http.Request, command *domain.InviteMember, code string) (any, error) {
+	shown := web.Members{Invited: command.Outcome.Email}
+	if code != "" {
+		shown.Link = action.InvitationURL(s.BaseURL, edge.Language(r), code)
+	}
+	return s.showMembers(r, shown, nil)
+}
+
+func (s memberPages) memberOfPath(r *http.Request) (domain.Member, error) {
+	return s.Store.Member(r.Context(), edge.CallOf(r).Session.Organization, action.MemberID(r))
+}
+
+func (s memberPages) memberPage(r *http.Request) (any, error) {
+	m, err := s.memberOfPath(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.showMember(r, m, nil)
+}
+
+// showMember shows a member and what the person may change of it, after a change that was refused where there is an
+// error.
+func (s memberPages) showMember(r *http.Request, m domain.Member, failed error) (edge.Response, error) {
+	c, status, refused := edge.CallOf(r), http.StatusOK, edge.Refusal(failed)
+	shown := web.MemberPage{Console: s.frameOf(r, "member"), Member: viewMember(c, m), Chosen: m.Role, Invites: !s.NoInvitations && m.Email != "", Unverified: !s.InvitationsAreMailed()}
+	if failed != nil {
+		if shown.Refused, status = refusedWord(refused); status == 0 {
+			return edge.Response{}, failed
+		}
+		shown.Until = c.Start.Add(refused.RetryAfter)
+	}
+	shown.Console.Path = web.ConsoleRoot + "/members/" + m.ID.String()
+	var err error
+	if shown.ByOwners, shown.LastOwner, err = s.unchangeable(r, m); err != nil {
+		return edge.Response{}, err
+	}
+	if !shown.LastOwner && !shown.ByOwners && m.Status != domain.MemberEnded {
+		shown.Roles = s.rolesToGive(r)
+		if c.Session.Role == domain.Owner {
+			shown.Prove = s.proveFirst(r, "/members/"+m.ID.String())
+		}
+	}
+	resp, err := consolePageOf(s.site.MemberPage(shown))
+	return afterForm(resp, status, refused), err
+}
+
+// unchangeable reports why the person cannot change an owner: being none, or because it is the last active one.
+func (s memberPages) unchangeable(r *http.Request, m domain.Member) (byOwners, last bool, err error) {
+	if m.Role != domain.Owner || m.Status != domain.MemberActive {
+		return m.Role == domain.Owner && edge.CallOf(r).Session.Role != domain.Owner, false, nil
+	}
+	beside, err := s.Store.HasOwnerBeside(r.Context(), m.Organization, m.ID)
+	return edge.CallOf(r).Session.Role != domain.Owner, !beside, err
+}
+
+func (s memberPages) changeRole(r *http.Request) (any, error) {
+	role, err := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadRole)
+	if err != nil {
+		return nil, err
+	}
+	return s.changeByForm(r, &domain.ChangeMember{Origin: edge.Origin(r), Role: &role}, role)
+}
+
+// changeStatus disables, enables or ends the member of the path.
+func (s memberPages) changeStatus(status domain.MemberStatus) edge.Handler {
+	return func(r *http.Request) (any, error) {
+		return s.changeByForm(r, &domain.ChangeMember{Origin: edge.Origin(r), Status: &status})
+	}
+}
+
+// changeByForm changes the member of the path, perhaps to another role.
+func (s memberPages) changeByForm(r *http.Request, command *domain.ChangeMember, roles ...domain.Role) (any, error) {
+	m, err := s.memberOfPath(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.ownerProved(r, append(roles, m.Role)...); err != nil {
+		return nil, err
+	}
+	command.Member = m.ID
+	if err := s.Execute(r.Context(), command); err != nil {
+		return s.showMember(r, m, err)
+	}
+	return onward(r, "/members/"+m.ID.String()), nil
+}
+
+// confirmStatus says what a change of the status of the member of the path stops, before it is done; the page of a member
+// who cannot be changed says why. An owner's asks for the proof here, so that the act that follows is not interrupted.
+func (s memberPages) confirmStatus(step string) edge.Handler {
+	return func(r *http.Request) (any, error) {
+		c := edge.CallOf(r)
+		m, err := s.memberOfPath(r)
+		if err != nil {
+			return nil, err
+		}
+		if byOwners, last, err := s.unchangeable(r, m); err != nil || byOwners || last || m.Status == domain.MemberEnded {
+			return onward(r, "/members/"+m.ID.String()), err
+		}
+		if err := s.ownerProved(r, m.Role); err != nil {
+			return nil, err
+		}
+		keys, more, err := s.Store.KeysOfMember(r.Context(), m.Organization, m.ID, c.Start, keysNamed)
+		if err != nil {
+			return nil, err
+		}
+		sessions, err := s.Store.SessionsOf(r.Context(), m.Organization, m.ID, c.Start)
+		if err != nil {
+			return nil, err
+		}
+		name := "member-" + step
+		if m.Status == domain.MemberInvited {
+			name = "member-withdraw"
+		}
+		shown := web.MemberStep{Console: s.frameOf(r, name), Step: step, Member: viewMember(c, m), More: more, Sessions: len(sessions)}
+		shown.Keys = wire.Each(keys, func(k query.UsedKey) string {
+			if k.Name != nil {
+				return *k.Name
+			}
+			return k.ID.String()
+		})
+		return consolePageOf(s.site.MemberStep(shown))
+	}
+}

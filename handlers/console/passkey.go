@@ -1,0 +1,312 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/go-webauthn/webauthn/webauthn"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+)
+
+// passkeys speaks WebAuthn.
+type passkeys struct{ *webauthn.WebAuthn }
+
+// newPasskeys is for the host and the origin of the service. A passkey is discoverable, so that no name is typed, and
+// its authenticator verifies the person.
+func newPasskeys(host, origin string) *passkeys {
+	return &passkeys{edge.Must(webauthn.New(&webauthn.Config{
+		RPID: host, RPDisplayName: "Integrity Ledger", RPOrigins: []string{origin}, AttestationPreference: protocol.PreferNoAttestation,
+		AuthenticatorSelection: protocol.AuthenticatorSelection{
+			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
+			UserVerification: protocol.VerificationRequired,
+		},
+	}))}
+}
+
+// challengeLifetime is how long an authenticator has to sign.
+const challengeLifetime = 5 * time.Minute
+
+// holder of passkeys, as WebAuthn sees a member.
+type passkeyHolder struct {
+	query.Membership
+	known []query.NamedPasskey
+}
+
+// WebAuthnID is the user handle: organization and member, so that the shard is known of it.
+func (h passkeyHolder) WebAuthnID() []byte { return append(h.Organization[:], h.Member[:]...) }
+
+// WebAuthnName is what the authenticator shows beside the service.
+func (h passkeyHolder) WebAuthnName() string {
+	return strings.TrimSpace(h.Email + " · " + h.OrganizationName)
+}
+
+// WebAuthnDisplayName is the same.
+func (h passkeyHolder) WebAuthnDisplayName() string { return h.WebAuthnName() }
+
+// WebAuthnCredentials are the member's passkeys.
+func (h passkeyHolder) WebAuthnCredentials() []webauthn.Credential {
+	list := make([]webauthn.Credential, len(h.known))
+	for i, p := range h.known {
+		list[i] = webauthn.Credential{
+			ID: p.CredentialID, PublicKey: p.PublicKey, Flags: webauthn.CredentialFlags{BackupEligible: p.BackupEligible},
+			Authenticator: webauthn.Authenticator{SignCount: uint32(p.SignCount)},
+		}
+		for _, transport := range p.Transports {
+			list[i].Transport = append(list[i].Transport, protocol.AuthenticatorTransport(transport))
+		}
+	}
+	return list
+}
+
+func parseHandle(raw []byte) (o domain.OrganizationID, member domain.MemberID, ok bool) {
+	if len(raw) != len(o)+len(member) {
+		return o, member, false
+	}
+	return domain.OrganizationID(raw[:len(o)]), domain.MemberID(raw[len(o):]), true
+}
+
+func (s door) holder(ctx context.Context, o domain.OrganizationID, member domain.MemberID) (h passkeyHolder, err error) {
+	if h.Membership, err = s.Store.Membership(ctx, o, member); err != nil {
+		return h, err
+	}
+	h.known, err = s.Store.Passkeys(ctx, o, member)
+	return h, err
+}
+
+// challenge is what an authenticator is to sign, as the browser keeps it.
+type challenge struct {
+	Epoch int64     `json:"epoch"` // of the ledger: after a restore it is not known which challenges were used
+	Until time.Time `json:"until"`
+	webauthn.SessionData
+}
+
+// challengeOptions answers the options that the page's script gives to the browser. Anybody may ask for them, so nothing
+// is stored: the cookie carries the challenge, signed. A row is written when it is used, by whoever has a passkey.
+func (s door) challengeOptions(options any, data *webauthn.SessionData) (edge.Response, error) {
+	kept, err := json.Marshal(challenge{Epoch: s.Epoch(), Until: s.Now().Add(challengeLifetime), SessionData: *data})
+	if err != nil {
+		return edge.Response{}, err
+	}
+	body, err := edge.Encode(options)
+	header := http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, domain.SignText(s.Installation.Secret, challengeLabel, kept), challengeLifetime)}}
+	return edge.Response{Raw: body, Cache: edge.NoStore, Header: header}, err
+}
+
+const challengeLabel = "passkey-challenge"
+
+// challengeOf reads the challenge of the request's cookie.
+func (s door) challengeOf(r *http.Request) (c challenge, err error) {
+	kept, ok := domain.SignedText(s.Installation.Secret, challengeLabel, s.cookieValue(r, challengeCookie))
+	if !ok || json.Unmarshal(kept, &c) != nil || c.Epoch != s.Epoch() || !s.Now().Before(c.Until) {
+		return c, errPasskeyRefused
+	}
+	return c, nil
+}
+
+// useChallenge uses a challenge up, once what was signed is judged; of any number of answers to it one goes on.
+func (s door) useChallenge(r *http.Request, c challenge) error {
+	used, err := s.Store.UseChallenge(r.Context(), sha256.Sum256([]byte(c.Challenge)), c.Until)
+	if err == nil && !used {
+		err = errPasskeyRefused
+	}
+	return err
+}
+
+// errPasskeyRefused is the one answer to whatever is wrong with a passkey.
+var errPasskeyRefused = domain.Refuse(domain.InvalidState, "This passkey was not accepted; try again, or sign in by mail.")
+
+// passkeyOptions begins a sign-in, or a proof of a person who has signed in.
+func (s door) passkeyOptions(r *http.Request) (any, error) {
+	options, data, err := s.console.passkeys.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
+	if err != nil {
+		return nil, fmt.Errorf("begin a sign-in: %w", err)
+	}
+	return s.challengeOptions(options, data)
+}
+
+// passkeySignIn signs the holder of a passkey in.
+func (s door) passkeySignIn(r *http.Request) (any, error) {
+	holder, err := s.usedPasskey(r)
+	if err != nil {
+		return nil, err
+	}
+	cookies, err := s.begin(r, holder.Membership, s.Now())
+	if err != nil {
+		return nil, err
+	}
+	resp := s.toScript(http.StatusOK, web.Path(edge.Language(r), web.ConsoleRoot))
+	resp.Header = http.Header{"Set-Cookie": append(cookies, s.consoleCookie(challengeCookie, "", 0))}
+	return resp, nil
+}
+
+// provePasskey proves again who the person is that has signed in.
+func (s door) provePasskey(r *http.Request) (any, error) {
+	holder, err := s.usedPasskey(r)
+	c := edge.CallOf(r)
+	if err == nil && (holder.Organization != c.Session.Organization || holder.Member != c.Session.Member) {
+		err = errPasskeyRefused // another member's
+	}
+	if err != nil {
+		return nil, err
+	}
+	cookie, err := s.proved(r, s.Now())
+	if err != nil {
+		return nil, err
+	}
+	resp := s.toScript(http.StatusOK, "")
+	resp.Header = http.Header{"Set-Cookie": {cookie, s.consoleCookie(challengeCookie, "", 0)}}
+	return resp, nil
+}
+
+// usedPasskey finds whose passkey has signed the challenge.
+func (s door) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
+	asked, err := s.challengeOf(r)
+	if err != nil {
+		return h, err
+	}
+	if _, err := edge.Parse(r.Context(), edge.CallOf(r).Body, "The body"); err != nil {
+		return h, err
+	}
+	answer, err := protocol.ParseCredentialRequestResponseBytes(edge.CallOf(r).Body)
+	if err != nil {
+		return h, s.refusePasskey(r, err)
+	}
+	var failed error // of ours
+	_, credential, err := s.console.passkeys.ValidatePasskeyLogin(func(_, handle []byte) (webauthn.User, error) {
+		o, member, ok := parseHandle(handle)
+		if !ok {
+			return nil, errors.New("a malformed user handle")
+		}
+		if h, failed = s.holder(r.Context(), o, member); failed != nil {
+			return nil, failed
+		}
+		// Some authenticators say only later that a passkey may be on several devices. No rule of ours depends on it,
+		// and the library refuses a change.
+		if answer.Response.AuthenticatorData.Flags.HasBackupEligible() {
+			for i := range h.known {
+				h.known[i].BackupEligible = true
+			}
+		}
+		return h, nil
+	}, asked.SessionData, answer)
+	if failed != nil && edge.Refusal(failed) == nil || edge.Refusal(failed) != nil && edge.Refusal(failed).Code == domain.TemporarilyUnavailable {
+		return h, failed
+	}
+	if err != nil {
+		return h, s.refusePasskey(r, err)
+	}
+	for _, known := range h.known {
+		if string(known.CredentialID) != string(credential.ID) {
+			continue
+		}
+		if err := s.useChallenge(r, asked); err != nil {
+			return h, err
+		}
+		// The counter is judged where it is stored, so that one of two answers at once loses.
+		counted, err := s.Store.UsePasskey(r.Context(), known.Passkey, int64(answer.Response.AuthenticatorData.Counter), s.Now())
+		if err == nil && !counted {
+			s.Log.Warn("a passkey was refused because its counter has not grown: it may have been copied", "passkey", known.ID, "organization", h.Organization,
+				"member", h.Member, "requestId", edge.CallOf(r).RequestID)
+			err = errPasskeyRefused
+		}
+		return h, err
+	}
+	return h, errPasskeyRefused
+}
+
+func (s door) refusePasskey(r *http.Request, err error) error {
+	details := ""
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
+		details = e.Details + " " + e.DevInfo
+	}
+	s.Log.Info("a passkey was not accepted", "requestId", edge.CallOf(r).RequestID, "error", err, "details", details)
+	return errPasskeyRefused
+}
+
+// newPasskeyOptions begins the making of a passkey.
+func (s door) newPasskeyOptions(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	c := edge.CallOf(r)
+	holder, err := s.holder(r.Context(), c.Session.Organization, c.Session.Member)
+	if err != nil {
+		return nil, err
+	}
+	known := holder.WebAuthnCredentials()
+	exclude := make([]protocol.CredentialDescriptor, len(known))
+	for i := range known {
+		exclude[i] = known[i].Descriptor()
+	}
+	options, data, err := s.console.passkeys.BeginRegistration(holder, webauthn.WithExclusions(exclude))
+	if err != nil {
+		return nil, fmt.Errorf("begin a passkey: %w", err)
+	}
+	return s.challengeOptions(options, data)
+}
+
+// addPasskey adds what an authenticator has made, under the name that the person gave it.
+func (s door) addPasskey(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	asked, err := s.challengeOf(r)
+	if err != nil {
+		return nil, err
+	}
+	c := edge.CallOf(r)
+	var name string
+	var credential []byte
+	if err := edge.Decode(r, func(o *strictjson.Object) {
+		name = o.String("name", strictjson.Required)
+		credential = o.Value("credential", strictjson.Required).AppendJSON(nil)
+	}); err != nil {
+		return nil, err
+	}
+	answer, err := protocol.ParseCredentialCreationResponseBytes(credential)
+	if err != nil {
+		return nil, s.refusePasskey(r, err)
+	}
+	made, err := s.console.passkeys.CreateCredential(passkeyHolder{Membership: query.Membership{Organization: c.Session.Organization, Member: c.Session.Member}}, asked.SessionData, answer)
+	if err != nil {
+		return nil, s.refusePasskey(r, err)
+	}
+	if err := s.useChallenge(r, asked); err != nil {
+		return nil, err
+	}
+	command := &domain.AddPasskey{Origin: edge.Origin(r), Member: c.Session.Member, Name: strings.TrimSpace(name), Credential: domain.Credential{
+		CredentialID: made.ID, PublicKey: made.PublicKey, Transports: []string{}, BackupEligible: made.Flags.BackupEligible,
+	}}
+	for _, known := range transports() {
+		if slices.Contains(made.Transport, known) {
+			command.Credential.Transports = append(command.Credential.Transports, string(known))
+		}
+	}
+	if err := s.Execute(r.Context(), command); err != nil {
+		return nil, err
+	}
+	if _, err := s.Store.UsePasskey(r.Context(), command.Outcome, int64(made.Authenticator.SignCount), s.Now()); err != nil {
+		return nil, err
+	}
+	resp := s.toScript(http.StatusOK, web.Path(edge.Language(r), web.ConsoleRoot+saying("/security", "passkey")))
+	resp.Header = http.Header{"Set-Cookie": {s.consoleCookie(challengeCookie, "", 0)}}
+	return resp, nil
+}
+
+// transports are the ways to reach an authenticator that are kept; a browser may say anything.
+func transports() []protocol.AuthenticatorTransport {
+	return []protocol.AuthenticatorTransport{protocol.USB, protocol.NFC, protocol.BLE, protocol.SmartCard, protocol.Hybrid, protocol.Internal}
+}

@@ -1,0 +1,277 @@
+package console
+
+import (
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// endpoints are the pages of records.
+func (s recordPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRead}
+	revoke := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityRevoke}
+	both(edge.Get, "/records", s.recordsPage, see)
+	both(edge.Get, "/records/{publicId}", s.recordPage, see)
+	both(edge.Get, "/records/{publicId}/evidence", s.evidenceFile, see)
+	both(edge.Get, "/records/{publicId}/revoke", s.revokePage, revoke)
+	revoke.Body = edge.BodyLongForm
+	both(edge.Post, "/records/{publicId}/revoke", s.revokeByHand, revoke)
+}
+
+// Rows of a page, and of companies to choose from.
+const (
+	recordRows      = 50
+	choiceCompanies = 100
+)
+
+// recordsPage shows what was searched for, or else the records of a company.
+func (s recordPages) recordsPage(r *http.Request) (any, error) {
+	shown := web.Records{Console: s.frameOf(r, "records"), Find: strings.TrimSpace(r.URL.Query().Get("find")), MaxFile: web.MaxFile}
+	if shown.Find != "" {
+		return s.foundPage(r, shown)
+	}
+	return s.recordsOfCompanyPage(r, shown)
+}
+
+// foundPage shows the records that a text names: one by its public id or its link, or those of a hash, or else those whose
+// document has the text as its reference. A single one is shown itself.
+func (s recordPages) foundPage(r *http.Request, shown web.Records) (any, error) {
+	ctx, access := r.Context(), edge.CallOf(r).Access
+	after, _ := domain.ParseID[domain.RecordID](r.URL.Query().Get("after"))
+	var found []domain.Record
+	var more bool
+	shown.Whole = true
+	if id, ok := namedPublicID(shown.Find); ok {
+		record, err := s.Store.Record(ctx, access, id)
+		if refused := edge.Refusal(err); err != nil && (refused == nil || refused.Code != domain.RecordNotFound) {
+			return nil, err
+		}
+		if err == nil {
+			found = []domain.Record{record}
+		}
+	}
+	var err error
+	byHash := ""
+	if sum, ok := domain.ParseSHA256(shown.Find); ok && len(found) == 0 {
+		if found, more, err = s.Store.Search(ctx, access, sum, after, recordRows); err != nil {
+			return nil, err
+		}
+		byHash = "?sha256=" + hex.EncodeToString(sum[:])
+	}
+	if len(found) == 0 && domain.ValidReference(shown.Find) {
+		if found, more, shown.Whole, err = s.Store.Referenced(ctx, access, shown.Find, after, recordRows); err != nil {
+			return nil, err
+		}
+	}
+	if len(found) == 1 && after.IsZero() {
+		return onward(r, "/records/"+found[0].PublicID.String()+byHash), nil
+	}
+	shown.Records = wire.Each(found, viewRow)
+	if more {
+		shown.Older = s.consoleQuery(r, url.Values{"find": {shown.Find}, "after": {found[len(found)-1].ID.String()}})
+	}
+	return consolePageOf(s.site.Records(shown))
+}
+
+// namedPublicID finds the public id of a link, or one that stands alone.
+func namedPublicID(text string) (id domain.PublicID, ok bool) {
+	for _, part := range strings.FieldsFunc(text, func(c rune) bool { return c == '/' || c == '?' || c == '#' }) {
+		if id, ok = domain.ParsePublicID(part); ok {
+			break
+		}
+	}
+	return id, ok
+}
+
+// consoleQuery is the address of the page with another query.
+func (s *Console) consoleQuery(r *http.Request, q url.Values) string {
+	return r.URL.EscapedPath() + "?" + q.Encode()
+}
+
+func viewRow(record domain.Record) web.RecordRow {
+	return web.RecordRow{
+		PublicID: record.PublicID.String(), Company: record.CompanyReference, Source: record.Source, Document: record.DocumentReference,
+		Version: record.Version, Status: string(record.Status), ReceivedAt: record.ReceivedAt,
+	}
+}
+
+// recordFilters are the parameters of the API's list that the page has fields for.
+func recordFilters() []string {
+	return []string{"companyReference", "source", "documentReference", "status", "receivedFrom", "receivedTo"}
+}
+
+// recordsOfCompanyPage lists the records of a company: of the one that was chosen, or else of the newest registration's.
+func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (any, error) {
+	q, c := r.URL.Query(), edge.CallOf(r)
+	companies, _, err := s.Store.Companies(r.Context(), c.Access, true, "", "", choiceCompanies)
+	if err != nil {
+		return nil, err
+	}
+	shown.Companies = wire.Each(companies, func(c domain.Company) string { return c.Reference })
+	shown.Filter = map[string]string{}
+	for _, name := range recordFilters() {
+		shown.Filter[name] = strings.TrimSpace(q.Get(name))
+	}
+	if shown.Filter["companyReference"] == "" {
+		if len(companies) == 0 {
+			return consolePageOf(s.site.Records(shown))
+		}
+		if shown.Filter["companyReference"], err = s.newestCompany(r, companies); err != nil {
+			return nil, err
+		}
+	}
+	asked := url.Values{"limit": {strconv.Itoa(recordRows)}}
+	for name, value := range shown.Filter {
+		if value != "" {
+			asked.Set(name, value)
+		}
+	}
+	filtered := len(asked) > 2 || q.Has("after") // beside the limit and the company
+	fromDay(asked, "receivedFrom", 0)
+	fromDay(asked, "receivedTo", 1) // the day that is named, too
+	if after := q.Get("after"); after != "" {
+		asked.Set("after", after)
+	}
+	records, next, err := s.RecordsOfCompany(r, strictjson.Query(asked))
+	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.CompanyNotAuthorized {
+		err = edge.InvalidField("/companyReference", edge.CodeUnknownValue, refused.Message)
+	}
+	refused := err
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	shown.Problem, shown.Records = problem, wire.Each(records, viewRow)
+	if next != nil {
+		shown.Older = s.consoleQuery(r, older(shown.Filter, *next))
+	}
+	shown.Empty = !filtered && next == nil && len(records) == 0
+	resp, err := consolePageOf(s.site.Records(shown))
+	return afterForm(resp, status, edge.Refusal(refused)), err
+}
+
+// newestCompany is the one among some in which a version was registered last, or else their first.
+func (s recordPages) newestCompany(r *http.Request, companies []domain.Company) (reference string, err error) {
+	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: 1})
+	for _, c := range companies {
+		if len(page.Events) > 0 && page.Events[0].Company == c.ID {
+			return c.Reference, err
+		}
+	}
+	return companies[0].Reference, err
+}
+
+// older are the parameters of the page that follows.
+func older(filter map[string]string, after string) url.Values {
+	q := url.Values{"after": {after}}
+	for name, value := range filter {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return q
+}
+
+// fromDay replaces a date by the moment at which it begins in UTC, plus some days. What is no date stays, and is refused as no
+// time.
+func fromDay(q url.Values, name string, later int) {
+	if at, err := time.Parse(time.DateOnly, q.Get(name)); err == nil {
+		q.Set(name, at.AddDate(0, 0, later).Format(time.RFC3339))
+	}
+}
+
+// recordPage shows a record with the versions of its document.
+func (s recordPages) recordPage(r *http.Request) (any, error) {
+	ctx, access := r.Context(), edge.CallOf(r).Access
+	record, err := s.Store.Record(ctx, access, edge.PublicID(edge.Variable(r, "publicId")))
+	if err != nil {
+		return nil, err
+	}
+	before, _ := action.ParsePlace(r.URL.Query().Get("before"))
+	versions, err := s.Store.Records(ctx, access, query.RecordQuestion{
+		Company: record.CompanyReference, Source: record.Source, Document: record.DocumentReference, Before: before, Limit: recordRows,
+	})
+	if err != nil {
+		return nil, err
+	}
+	shown := s.viewRecordPage(r, "record", record)
+	shown.YourFile, shown.Link = r.URL.Query().Get("sha256") == record.SHA256, s.VerificationURL(record.PublicID.String())
+	shown.Versions = wire.Each(versions.Entries, viewRow)
+	if versions.Next != nil {
+		shown.Older = s.consoleQuery(r, url.Values{"before": {strconv.FormatInt(*versions.Next, 10)}})
+	}
+	return consolePageOf(s.site.Record(shown))
+}
+
+func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.Record) web.RecordPage {
+	generated, _ := edge.ParseInstant(string(record.GeneratedAt)) // it was read as one
+	return web.RecordPage{
+		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256, SizeBytes: record.SizeBytes, MimeType: record.MimeType, GeneratedAt: generated,
+		PreviousVersion: record.PreviousVersion, SupersededBy: record.SupersededByVersion, RevokedAt: record.RevokedAt,
+		Timestamps: len(s.Keys().Trusted.Authorities()) > 0, MayRevoke: edge.CallOf(r).Session.Role.Allows(domain.IntegrityRevoke), MaxReason: action.MaxReason,
+	}
+}
+
+// evidenceFile is the private export as the API answers it, to be saved.
+func (s recordPages) evidenceFile(r *http.Request) (any, error) {
+	answer, err := s.Evidence(r)
+	if err != nil {
+		return nil, err
+	}
+	id := edge.PublicID(edge.Variable(r, "publicId"))
+	return edge.WithHeader(answer.(edge.Response), "Content-Disposition", `attachment; filename="integrity-evidence-`+id.String()+`.json"`), nil
+}
+
+// revokePage asks for the reason, and says what a revocation does.
+func (s recordPages) revokePage(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	return s.showRevocation(r, "", nil)
+}
+
+// showRevocation shows the page, of a record that is not revoked yet, also after what was typed was refused.
+func (s recordPages) showRevocation(r *http.Request, reason string, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	record, err := s.Store.Record(r.Context(), edge.CallOf(r).Access, edge.PublicID(edge.Variable(r, "publicId")))
+	if err != nil {
+		return nil, err
+	}
+	if record.RevokedAt != nil {
+		return onward(r, "/records/"+record.PublicID.String()), nil
+	}
+	shown := s.viewRecordPage(r, "revoke", record)
+	shown.Reason, shown.Problem = reason, problem
+	resp, err := consolePageOf(s.site.Revoke(shown))
+	return afterForm(resp, status, edge.Refusal(refused)), err
+}
+
+// revokeByHand revokes a record for good.
+func (s recordPages) revokeByHand(r *http.Request) (any, error) {
+	revoked, reason := domain.Revoke{PublicID: edge.PublicID(edge.Variable(r, "publicId"))}, textOf(edge.Form(r), "reason")
+	if err := s.recentlyProved(r); err != nil {
+		return s.showRevocation(r, reason, err)
+	}
+	var err error
+	if revoked.Reason, err = edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadReason); err == nil {
+		_, err = s.RevokeRecord(r.Context(), edge.CallOf(r), revoked)
+	}
+	if err != nil {
+		return s.showRevocation(r, reason, err)
+	}
+	return onward(r, "/records/"+revoked.PublicID.String()), nil
+}

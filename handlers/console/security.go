@@ -1,0 +1,147 @@
+package console
+
+import (
+	"context"
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// overviewRecords is how many of the last registrations the first page shows.
+const overviewRecords = 8
+
+// overview shows what there is to do, what is left of the month, the last registrations and what fails.
+func (s securityPages) overview(r *http.Request) (any, error) {
+	ctx, c := r.Context(), edge.CallOf(r)
+	period := domain.PeriodOf(c.Start)
+	shown := web.Overview{Console: s.frameOf(r, ""), Plan: c.Access.Plan, Resets: period.End()}
+	months, err := s.Store.MonthlyLimits(ctx, c.Access, period)
+	if err != nil {
+		return nil, err
+	}
+	if shown.Allowances, err = s.usesOf(ctx, c, months[0], period); err != nil {
+		return nil, err
+	}
+	page, err := s.Store.AuditEvents(ctx, c.Access, query.AuditQuestion{Action: domain.RecordRegistered, Limit: overviewRecords})
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.Store.RecordsNamed(ctx, c.Access, wire.Each(page.Events, func(e query.AuditEvent) domain.PublicID { return edge.PublicID(e.Subject) }))
+	if err != nil {
+		return nil, err
+	}
+	shown.Records = wire.Each(records, viewRow)
+	if shown.Failing, err = s.failingDestinations(ctx, c); err != nil {
+		return nil, err
+	}
+	passkeys, err := s.Store.Passkeys(ctx, c.Session.Organization, c.Session.Member)
+	shown.HasPasskey = len(passkeys) > 0
+	if err != nil {
+		return nil, err
+	}
+	companies, _, err := s.Store.Companies(ctx, c.Access, true, "", "", 1)
+	if err != nil {
+		return nil, err
+	}
+	shown.HasCompany = len(companies) > 0
+	if shown.HasKey = !c.Session.Role.Allows(domain.OrganizationAdmin); !shown.HasKey {
+		keys, _, err := s.Store.LivingKeys(ctx, c.Session.Organization, c.Start, domain.KeyID{}, 1)
+		if err != nil {
+			return nil, err
+		}
+		shown.HasKey = len(keys) > 0
+	}
+	return consolePageOf(s.site.Overview(shown))
+}
+
+// failingDestinations are the webhook destinations that nothing is sent to any more, and those of which nothing but
+// failures have come since their last success. Who may not see destinations sees none.
+func (s securityPages) failingDestinations(ctx context.Context, c *edge.Call) (failing []web.Webhook, err error) {
+	if !c.Session.Role.Allows(domain.IntegrityAdmin) {
+		return nil, nil
+	}
+	all, err := s.Store.Webhooks(ctx, c.Session.Organization)
+	for _, w := range all {
+		if w.DisabledReason != nil || w.Status == domain.WebhookActive && w.FailingSince != nil {
+			failing = append(failing, viewDestination(w, c.Start))
+		}
+	}
+	return failing, err
+}
+
+// security shows the passkeys and sessions of the person.
+func (s securityPages) security(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	passkeys, err := s.Store.Passkeys(r.Context(), c.Session.Organization, c.Session.Member)
+	if err != nil {
+		return nil, err
+	}
+	sessions, err := s.Store.SessionsOf(r.Context(), c.Session.Organization, c.Session.Member, c.Start)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Security(web.Security{
+		Console: s.frameOf(r, "security"),
+		Keys: wire.Each(passkeys, func(p query.NamedPasskey) web.Passkey {
+			return web.Passkey{ID: p.ID.String(), Name: p.Name, AddedAt: p.CreatedAt, UsedAt: p.LastUsedAt}
+		}),
+		Sessions: wire.Each(sessions, func(at query.Session) web.SessionView {
+			return web.SessionView{ID: at.ID.String(), UserAgent: at.UserAgent, Since: at.CreatedAt, UsedAt: at.UsedAt, Own: at.ID == c.Session.ID}
+		}),
+		MaxName: domain.MaxNameLength, Prove: s.proveFirst(r, "/security"),
+	}))
+}
+
+// removePasskey removes an own passkey.
+func (s securityPages) removePasskey(r *http.Request) (any, error) {
+	if err := s.recentlyProved(r); err != nil {
+		return nil, err
+	}
+	command := &domain.RemovePasskey{Origin: edge.Origin(r), Member: edge.CallOf(r).Session.Member, Passkey: edge.PathID(r, "passkeyId", domain.ParseID[domain.PasskeyID])}
+	return s.Done(r.Context(), command, func() any { return onward(r, "/security") })
+}
+
+// endSession ends a session of the person's, this one included.
+func (s securityPages) endSession(r *http.Request) (any, error) {
+	session, id := edge.CallOf(r).Session, edge.PathID(r, "sessionId", domain.ParseID[domain.SessionID])
+	if err := s.Store.EndSession(r.Context(), session.Organization, session.Member, id); err != nil {
+		return nil, err
+	}
+	if id == session.ID {
+		return s.signedOut(r), nil
+	}
+	return onward(r, "/security"), nil
+}
+
+func (s securityPages) signOutEverywhere(r *http.Request) (any, error) {
+	session := edge.CallOf(r).Session
+	if err := s.Store.EndSessions(r.Context(), session.Organization, session.Member); err != nil {
+		return nil, err
+	}
+	return s.signedOut(r), nil
+}
+
+// provePage asks again who the person is, before what could take the organization over.
+func (s securityPages) provePage(r *http.Request) (any, error) {
+	shown := s.frameOf(r, "prove")
+	shown.To = consolePage(edge.Language(r), r.URL.Query().Get("to"))
+	return consolePageOf(s.site.Prove(shown))
+}
+
+// proveByMail mails a link to the person's own address; a sign-in with it is a proof.
+func (s securityPages) proveByMail(r *http.Request) (any, error) {
+	session := edge.CallOf(r).Session
+	if s.LinkMailer == nil || session.Email == "" {
+		return nil, domain.Refuse(domain.InvalidState, "There is no address that a link could be sent to.")
+	}
+	browser, cookie := s.browserOf(r)
+	err := s.LinkMailer.ask(linkRequest{network: s.networkOf(r), session: session, browser: browser, language: edge.Language(r)})
+	if err != nil {
+		return nil, err
+	}
+	return onward(r, "/sign-in/sent", cookie), nil
+}

@@ -1,0 +1,456 @@
+package console
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore/fair"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
+)
+
+// signInPage is the way in. Whoever has signed in already goes on.
+func (s door) signInPage(r *http.Request) (any, error) {
+	if _, err := s.resume(r, edge.Policy{}); err == nil {
+		return onward(r, ""), nil
+	}
+	shown := s.frameOf(r, "sign-in")
+	shown.Email = ""
+	return consolePageOf(s.site.SignIn(shown))
+}
+
+// askForLink takes an address. The answer, and what it costs, are the same for every address: who it belongs to is
+// looked for after the answer.
+func (s door) askForLink(r *http.Request) (any, error) {
+	address, err := edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadEmail)
+	if s.LinkMailer == nil || err != nil {
+		shown := s.frameOf(r, "sign-in")
+		shown.Invalid, shown.Typed = true, edge.Form(r).Get("email")
+		return refusedForm(s.site.SignIn(shown))
+	}
+	browser, cookie := s.browserOf(r)
+	email := domain.EmailSHA256(address)
+	err = s.LinkMailer.ask(linkRequest{network: s.networkOf(r), email: email, known: s.knowsBrowser(r, email), browser: browser, language: edge.Language(r)})
+	if err != nil {
+		return nil, err
+	}
+	return onward(r, "/sign-in/sent", cookie), nil
+}
+
+// linkSent says the same whether or not there was anybody to send a link to.
+func (s door) linkSent(r *http.Request) (any, error) {
+	return consolePageOf(s.site.Message(s.frameOf(r, "sent")))
+}
+
+// signInLinkPage shows a button: programs that look into mails open links, and press no buttons.
+func (s door) signInLinkPage(r *http.Request) (any, error) {
+	link, err := s.signInLink(r)
+	if err != nil || link == nil {
+		return s.linkOver(r, err)
+	}
+	if s.signUp() && link.EmailSHA256 != nil && s.askedHere(r, link) {
+		found, err := s.membershipsOf(r, link)
+		if err != nil || len(found) == 0 {
+			return s.chooseOrganization(r, link, found, web.NewOrganization{}, err)
+		}
+	}
+	return consolePageOf(s.site.SignInLink(s.frameOf(r, "link"), nil, nil))
+}
+
+// usableLink is a link that was found, and when its person proved who it is: by opening the mail, or before that at the
+// OpenID provider. Zero: nobody knows.
+type usableLink struct {
+	query.SignInLink
+	provedAt time.Time
+	partly   bool // not all shards have told the memberships of the link's address
+}
+
+// signInLink finds the link of the path that can still be used, or nil.
+func (s door) signInLink(r *http.Request) (*usableLink, error) {
+	code, seconds, byProvider := strings.Cut(edge.Variable(r, "code"), "~")
+	id, secret, ok := domain.ParseSignInCode(code)
+	if !ok {
+		return nil, nil //nolint:nilnil // a malformed code is answered as an unknown one
+	}
+	provedAt := edge.CallOf(r).Start
+	if byProvider {
+		secret, provedAt = provedSecret(secret, seconds), time.Time{}
+		if n, err := strconv.ParseInt(seconds, 10, 64); err == nil && n > 0 {
+			provedAt = time.Unix(n, 0)
+		}
+	}
+	link, found, err := s.Store.SignInLink(r.Context(), id, secret)
+	if err != nil || !found || link.UsedAt != nil || !edge.CallOf(r).Start.Before(link.ExpiresAt) {
+		return nil, err
+	}
+	return &usableLink{SignInLink: link, provedAt: provedAt}, nil
+}
+
+// linkOver answers a link that is unknown, used or too old.
+func (s door) linkOver(r *http.Request, err error) (edge.Response, error) {
+	if err != nil {
+		return edge.Response{}, err
+	}
+	return s.refusedMessage(r, "link-over", http.StatusNotFound, domain.NotFound)
+}
+
+// useSignInLink signs in. An address with several memberships chooses one first, and one without any makes an organization
+// where anybody may; either uses the link.
+func (s door) useSignInLink(r *http.Request) (any, error) {
+	link, err := s.signInLink(r)
+	if err != nil || link == nil {
+		return s.linkOver(r, err)
+	}
+	if !s.askedHere(r, link) {
+		return s.refusedMessage(r, "other-browser", http.StatusForbidden, domain.InvalidState)
+	}
+	found, err := s.membershipsOf(r, link)
+	if err != nil {
+		return nil, err
+	}
+	typed := edge.Form(r)
+	if s.mayFound(link, found) && typed.Has("name") {
+		return s.foundOrganization(r, link, found)
+	}
+	chosen := choice(found, typed.Get("organization"))
+	if asks := s.mayFound(link, found) && s.signUpAddress(r, link) != ""; chosen == nil || asks && !typed.Has("organization") {
+		return s.chooseOrganization(r, link, found, web.NewOrganization{}, nil)
+	}
+	used, err := s.Store.UseSignInLink(r.Context(), link.SignInLink, edge.CallOf(r).Start)
+	if err != nil || !used {
+		return s.linkOver(r, err)
+	}
+	return s.enter(r, *chosen, link.provedAt)
+}
+
+// enter signs a person in to a membership, with a link that is used by now, and goes to the first page.
+func (s door) enter(r *http.Request, m query.Membership, provedAt time.Time) (any, error) {
+	return s.enterIn(r, edge.Language(r), m, provedAt)
+}
+
+// enterIn is enter where the language is not that of the path.
+func (s door) enterIn(r *http.Request, l evidence.Language, m query.Membership, provedAt time.Time) (any, error) {
+	cookies, err := s.begin(r, m, provedAt)
+	if err != nil {
+		return nil, err
+	}
+	resp := edge.Redirect(web.Path(l, web.ConsoleRoot))
+	for _, cookie := range append(cookies, s.consoleCookie(browserCookie, "", 0), s.consoleCookie(addressCookie, "", 0)) {
+		resp.Header.Add("Set-Cookie", cookie)
+	}
+	return resp, nil
+}
+
+// askedHere reports whether the request comes from the browser in which the link was asked for.
+func (s door) askedHere(r *http.Request, link *usableLink) bool {
+	own := sha256.Sum256([]byte(s.cookieValue(r, browserCookie)))
+	return link.BrowserSHA256 == nil || subtle.ConstantTimeCompare(own[:], link.BrowserSHA256[:]) == 1
+}
+
+// membershipsOf are the one that a link is for, or those of its address; none where it is no longer active. Some
+// memberships are enough to sign in, even if other shards do not answer.
+func (s door) membershipsOf(r *http.Request, link *usableLink) ([]query.Membership, error) {
+	if link.Member.IsZero() {
+		found, err := s.Store.Memberships(r.Context(), *link.EmailSHA256)
+		if link.partly = err != nil; len(found) > 0 {
+			err = nil
+		}
+		return found, err
+	}
+	m, err := s.Store.Membership(r.Context(), link.Organization, link.Member)
+	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.InvalidState {
+		return nil, nil
+	}
+	return []query.Membership{m}, err
+}
+
+// choice is the only membership, or the one of the organization that was chosen; nil: none of these.
+func choice(found []query.Membership, organization string) *query.Membership {
+	for i, m := range found {
+		if len(found) == 1 || m.Organization.String() == organization {
+			return &found[i]
+		}
+	}
+	return nil
+}
+
+// chooseOrganization shows the memberships among which the person chooses, and the form to make an organization where
+// the person may.
+func (s door) chooseOrganization(r *http.Request, link *usableLink, found []query.Membership, shown web.NewOrganization, err error) (edge.Response, error) {
+	offered := s.mayFound(link, found)
+	if err != nil || len(found) == 0 && !offered {
+		return s.linkOver(r, err)
+	}
+	name := "choose"
+	if len(found) == 0 {
+		name = "organization-new"
+	}
+	choices := wire.Each(found, func(m query.Membership) web.Choice {
+		return web.Choice{Organization: m.Organization, Name: m.OrganizationName, Role: m.Role}
+	})
+	var form *web.NewOrganization
+	if offered {
+		s.describe(r, link, &shown)
+		form = &shown
+	}
+	answer := func(body []byte, err error) (edge.Response, error) { return consolePageOf(body, err) }
+	if shown.WrongName || shown.WrongAddress {
+		answer = refusedForm
+	}
+	return answer(s.site.SignInLink(s.frameOf(r, name), choices, form))
+}
+
+// invitation finds the member whom the invitation of the path is for, where it can still be accepted; nil otherwise.
+func (s door) invitation(r *http.Request) (found *query.Membership, until time.Time, secretSHA256 [32]byte, err error) {
+	organization, secretSHA256, ok := domain.ParseInvitationCode(edge.Variable(r, "code"))
+	if !ok {
+		return nil, until, secretSHA256, nil
+	}
+	member, err := s.Store.Invitation(r.Context(), organization, secretSHA256)
+	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.NotFound {
+		return nil, until, secretSHA256, nil
+	}
+	if err != nil || member.Status != domain.MemberInvited || !edge.CallOf(r).Start.Before(*member.InvitedUntil) {
+		return nil, until, secretSHA256, err
+	}
+	named, err := s.Store.Organization(r.Context(), organization)
+	return &query.Membership{
+		Organization: organization, Member: member.ID, Role: member.Role, OrganizationName: named.Name, Email: member.Email,
+	}, *member.InvitedUntil, secretSHA256, err
+}
+
+// invitationOver answers an invitation that is unknown, was accepted or has ended.
+func (s door) invitationOver(r *http.Request, err error) (edge.Response, error) {
+	if err != nil {
+		return edge.Response{}, err
+	}
+	return s.refusedMessage(r, "invitation-over", http.StatusNotFound, domain.NotFound)
+}
+
+// invitationPage says who invites, and as what. It shows a button, as the page of a link does.
+func (s door) invitationPage(r *http.Request) (any, error) {
+	found, until, _, err := s.invitation(r)
+	if err != nil || found == nil {
+		return s.invitationOver(r, err)
+	}
+	return consolePageOf(s.site.Invitation(web.Invitation{
+		Console: s.frameOf(r, "invitation"), Name: found.OrganizationName, Address: found.Email, As: found.Role, Until: until,
+	}))
+}
+
+// acceptInvitation makes the invited member active and signs the person in. Only a mailed invitation shows that the person
+// reads the address; pages for managers say so where none is mailed.
+func (s door) acceptInvitation(r *http.Request) (any, error) {
+	found, _, secret, err := s.invitation(r)
+	if err != nil || found == nil {
+		return s.invitationOver(r, err)
+	}
+	accept := &domain.AcceptInvitation{
+		Origin: domain.Origin{Organization: found.Organization, Actor: domain.SystemActor, RequestID: edge.CallOf(r).RequestID}, SecretSHA256: secret,
+	}
+	if err := s.Execute(r.Context(), accept); err != nil {
+		if refused := edge.Refusal(err); refused != nil && (refused.Code == domain.InvalidState || refused.Code == domain.NotFound) {
+			return s.invitationOver(r, nil) // somebody was faster
+		}
+		return nil, err
+	}
+	cookies, err := s.begin(r, *found, s.Now())
+	if err != nil {
+		return nil, err
+	}
+	return onward(r, "", cookies...), nil
+}
+
+// signOut ends the session, and has the browser forget what it has kept.
+func (s door) signOut(r *http.Request) (any, error) {
+	if err := s.end(r); err != nil {
+		return nil, err
+	}
+	return s.signedOut(r), nil
+}
+
+func (s *Console) signedOut(r *http.Request) edge.Response {
+	resp := onward(r, "/sign-in", s.consoleCookie(sessionCookie, "", 0))
+	return edge.WithHeader(resp, "Clear-Site-Data", `"cache", "storage"`) // cookies would be those of other hosts too
+}
+
+// linkRequest is an address that was typed into the page, or the member who has signed in and proves it again, with the
+// browser that asks.
+type linkRequest struct {
+	network  netip.Prefix   // that asks: see networkOf
+	turn     *fair.Claimant // to sign up; nil elsewhere
+	email    [32]byte       // hash
+	address  string         // where anybody may sign up with it, and was typed to do so; empty elsewhere
+	known    bool           // the browser has signed in with the address before
+	session  *query.Session // whose member asks; nil: whoever has typed the address
+	browser  [32]byte       // hash
+	language evidence.Language
+	done     func() // gives the place of the request back
+}
+
+// LinkMailer mails links that sign people in, one after the other, after the requests for them were answered. A process
+// that ends mails what waits, for as long as linkDrain; the requests of a killed process are lost. The link
+// itself stands in the mail alone.
+type LinkMailer struct {
+	Store   *query.Store
+	Send    func(context.Context, queue.Mail) error
+	BaseURL string
+	Now     func() time.Time
+	Log     *slog.Logger
+
+	queue  chan linkRequest
+	places *fair.Semaphore[netip.Prefix] // requests to sign in that wait, by network
+	// newcomers are the places of requests to sign up. These may wait for hours, so they must not take the places of
+	// members who sign in.
+	newcomers *fair.Semaphore[netip.Prefix]
+	signUps   *fair.Semaphore[netip.Prefix] // links that were asked for to sign up in the last hour, by network
+	one       *sync.Mutex                   // mails a link
+}
+
+const (
+	// maxLinkRequests is how many requests to sign in may wait, and how many to sign up; linkRequestsShare is how many
+	// of one network.
+	maxLinkRequests   = 256
+	linkRequestsShare = 64
+	// linkTimeout is how long one mail may take.
+	linkTimeout = 30 * time.Second
+	linkDrain   = 10 * time.Second
+)
+
+// NewLinkMailer makes a mailer that Run starts.
+func NewLinkMailer(m LinkMailer) *LinkMailer {
+	m.queue = make(chan linkRequest, 2*maxLinkRequests)
+	m.places, m.newcomers, m.signUps, m.one = newLinkPlaces(), newLinkPlaces(), newSignUps(), &sync.Mutex{}
+	return &m
+}
+
+func newLinkPlaces() *fair.Semaphore[netip.Prefix] {
+	return fair.NewSemaphore[netip.Prefix](fair.Limits{Most: maxLinkRequests, Each: linkRequestsShare, Yields: true})
+}
+
+// ask takes a request, or refuses it: what is taken is mailed, if there is anybody to mail it to.
+func (m *LinkMailer) ask(request linkRequest) error {
+	places := m.places
+	if request.turn != nil {
+		places = m.newcomers
+	}
+	done, err := places.Acquire(context.Background(), request.network, 1)
+	if err != nil {
+		return domain.Unavailable("Too many links are being mailed at the moment; ask again in a minute.")
+	}
+	request.done = done
+	m.queue <- request // it has room for all places
+	return nil
+}
+
+// Run works until ctx ends.
+func (m *LinkMailer) Run(ctx context.Context) {
+	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var later sync.WaitGroup
+	defer later.Wait()
+	take := func(request linkRequest) {
+		if request.turn == nil || request.turn.IsGranted() {
+			m.work(ctx, working, request)
+			return
+		}
+		later.Go(func() { m.work(ctx, working, request) })
+	}
+	for {
+		select {
+		case request := <-m.queue:
+			take(request)
+		case <-ctx.Done():
+			defer time.AfterFunc(linkDrain, stop).Stop()
+			for {
+				select {
+				case request := <-m.queue:
+					take(request)
+				default:
+					later.Wait()
+					return
+				}
+			}
+		}
+	}
+}
+
+// work mails one link, of a person who signs up when it is the network's turn, or once that has taken signUpPatience.
+func (m *LinkMailer) work(ctx, working context.Context, request linkRequest) {
+	defer request.done()
+	if request.turn != nil {
+		waiting, cancel := context.WithTimeout(ctx, signUpPatience)
+		if release, err := m.signUps.Wait(waiting, request.network, request.turn); err == nil {
+			time.AfterFunc(time.Hour, release)
+		}
+		cancel()
+	}
+	m.one.Lock()
+	defer m.one.Unlock()
+	if err := m.mail(working, request); err != nil && working.Err() == nil {
+		m.Log.Warn("a sign-in link could not be mailed", "error", err)
+	}
+}
+
+// mail sends a link to the address as the membership has it, not as it was typed.
+func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
+	defer cancel()
+	link := query.SignInLink{BrowserSHA256: &request.browser, KnownBrowser: request.known}
+	var to query.Membership
+	var err error
+	if at := request.session; at != nil {
+		to, err = m.Store.Membership(ctx, at.Organization, at.Member)
+		link.Organization, link.Member = at.Organization, at.Member
+	} else {
+		var found []query.Membership
+		if found, err = m.Store.Memberships(ctx, request.email); len(found) > 0 {
+			to, err = found[0], nil // what other shards could not tell is asked again when the link is used
+		} else if err == nil {
+			to.Email = request.address
+		}
+		link.EmailSHA256 = &request.email
+	}
+	if err != nil || to.Email == "" {
+		return err
+	}
+	now := m.Now()
+	shard, newcomer := to.Organization.Shard(), to.Member.IsZero()
+	if newcomer {
+		shard = m.Store.ShardOf(request.email)
+	}
+	id, code, secret := domain.NewSignInLink(now, shard)
+	link.ID, link.SecretSHA256 = id, secret
+	added, err := m.Store.AddSignInLink(ctx, link, now)
+	if err != nil {
+		return err
+	}
+	if !added {
+		m.Log.Info("no more sign-in links are mailed to a member in this hour", "organization", to.Organization, "member", to.Member)
+		return nil
+	}
+	return m.Send(ctx, queue.Mail{
+		ID: domain.EventID(id), Organization: to.Organization, Member: to.Member, To: to.Email, At: now,
+		SignIn: &queue.SignIn{URL: SignInURL(m.BaseURL, request.language, code), Until: now.Add(query.SignInLifetime), Newcomer: newcomer},
+	})
+}
+
+// SignInURL is the page on which a code signs in.
+func SignInURL(baseURL string, l evidence.Language, code string) string {
+	return action.ConsoleURL(baseURL) + web.Path(l, web.ConsoleRoot+"/link/"+code)
+}

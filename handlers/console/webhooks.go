@@ -1,0 +1,434 @@
+package console
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections"
+	"integrityledger/projections/query"
+)
+
+// endpoints are the pages of webhook destinations.
+func (s webhookPages) endpoints(both func(method edge.Method, path string, handle edge.Handler, p edge.Policy)) {
+	see := edge.Policy{Caller: edge.WithSession, Bucket: edge.Pages, Answer: edge.AsPage, Scope: domain.IntegrityAdmin}
+	act, send := see, see
+	act.Body, send.Body, send.Queues = edge.BodyLongForm, edge.BodyLongForm, true
+	both(edge.Get, "/webhooks", s.webhooksPage, see)
+	both(edge.Post, "/webhooks", s.createWebhookByHand, act)
+	both(edge.Get, "/webhooks/new", s.newWebhookPage, see)
+	both(edge.Get, "/webhooks/{webhookId}", s.webhookPage, see)
+	both(edge.Post, "/webhooks/{webhookId}", s.changeWebhookByHand, act)
+	polled := see
+	polled.Answer, polled.Unattended = edge.InEnvelope, true
+	both(edge.Get, "/webhooks/{webhookId}/deliveries", s.deliveriesNow, polled)
+	both(edge.Post, "/webhooks/{webhookId}/companies", s.authorizeWebhook, act)
+	both(edge.Post, "/webhooks/{webhookId}/enabled", s.enableWebhook, act)
+	both(edge.Get, "/webhooks/{webhookId}/rotate", s.confirmation("webhook-rotate"), see)
+	both(edge.Post, "/webhooks/{webhookId}/rotate", s.rotateSecretByHand, act)
+	both(edge.Get, "/webhooks/{webhookId}/delete", s.confirmation("webhook-delete"), see)
+	both(edge.Post, "/webhooks/{webhookId}/delete", s.deleteWebhookByHand, act)
+	both(edge.Post, "/webhooks/{webhookId}/test", s.testWebhookByHand, send)
+	both(edge.Get, "/webhooks/{webhookId}/replay", s.replayPage, see)
+	both(edge.Post, "/webhooks/{webhookId}/replay", s.replayByHand, send)
+	both(edge.Post, "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver", s.redeliverByHand, send)
+}
+
+func viewDestination(e query.WebhookEntry, now time.Time) web.Webhook {
+	v := web.Webhook{
+		ID: e.ID.String(), URL: e.URL.Body, Active: e.Status == domain.WebhookActive, FailingSince: e.FailingSince, Companies: e.Companies, CreatedAt: e.CreatedAt,
+		Types: wire.Each(e.Types.Types(), func(t domain.EventType) string { return string(t) }),
+	}
+	if e.Description != nil {
+		v.Description = e.Description.Body
+	}
+	if e.DisabledReason != nil {
+		v.Reason = string(*e.DisabledReason)
+	}
+	if e.PreviousUntil != nil && e.PreviousUntil.After(now) {
+		v.PreviousUntil = e.PreviousUntil
+	}
+	return v
+}
+
+// webhooksPage lists the destinations.
+func (s webhookPages) webhooksPage(r *http.Request) (any, error) {
+	c := edge.CallOf(r)
+	list, err := s.Store.Webhooks(r.Context(), c.Access.Organization)
+	if err != nil {
+		return nil, err
+	}
+	return consolePageOf(s.site.Webhooks(web.Webhooks{
+		Console: s.frameOf(r, "webhooks"), Most: domain.MaxWebhooks,
+		Webhooks: wire.Each(list, func(e query.WebhookEntry) web.Webhook { return viewDestination(e, c.Start) }),
+	}))
+}
+
+func webhookTypes() []string {
+	return wire.Each(domain.WebhookTypes(), func(t domain.EventType) string { return string(t) })
+}
+
+func (s webhookPages) newWebhookPage(r *http.Request) (any, error) {
+	return s.showNewWebhook(r, web.WebhookForm{Types: webhookTypes()}, nil, nil)
+}
+
+// showNewWebhook shows the form, also after what was typed into it was refused.
+func (s webhookPages) showNewWebhook(r *http.Request, typed web.WebhookForm, companies []string, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	list, more, err := s.Store.AuthorizedCompanies(r.Context(), edge.CallOf(r).Access.Organization, domain.WebhookID{}, "", choiceCompanies)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.NewWebhook{Console: s.frameOf(r, "webhook-new"), Form: typed, Known: webhookTypes(), More: more, MaxDescription: domain.MaxWebhookDescription}
+	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
+	shown.Companies = wire.Each(list, func(c query.AuthorizedCompany) web.AuthorizedCompany {
+		return web.AuthorizedCompany{ID: c.ID.String(), Reference: c.Reference, Authorized: slices.Contains(companies, c.ID.String())}
+	})
+	resp, err := consolePageOf(s.site.NewWebhook(shown))
+	return afterForm(resp, status, edge.Refusal(refused)), err
+}
+
+// couldSendLocally is true of a service on loopback, whose operator may be trying it out, that refuses receivers there.
+func (s webhookPages) couldSendLocally() bool {
+	base, err := url.Parse(s.BaseURL)
+	return err == nil && domain.IsLoopbackHost(base.Hostname()) && !s.Egress.Insecure
+}
+
+func readWebhookForm(values url.Values) web.WebhookForm {
+	return web.WebhookForm{URL: textOf(values, "url"), Description: textOf(values, "description"), Types: append([]string{}, values["types"]...)}
+}
+
+// createWebhookByHand adds a destination, authorizes it for companies, and shows its secret in this answer only.
+func (s webhookPages) createWebhookByHand(r *http.Request) (any, error) {
+	values := edge.Form(r)
+	typed, chosen := readWebhookForm(values), values["company"]
+	if err := s.boundForm(r, "company", len(chosen)); err != nil {
+		return nil, err
+	}
+	added, err := edge.FilledIn(r, strictjson.Fields(values, "types"), s.ReadWebhook, s.AddWebhook)
+	if err != nil {
+		return s.showNewWebhook(r, typed, chosen, err)
+	}
+	id, _ := domain.ParseID[domain.WebhookID](added.ID)
+	shown := s.shownSecret(r, added.ID, added.Secret)
+	var commands []domain.Command
+	for _, company := range chosen {
+		companyID, _ := domain.ParseID[domain.CompanyID](company) // a malformed one is answered as an unknown one
+		commands = append(commands, &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: companyID, Webhook: id, Enabled: true})
+	}
+	if len(commands) > 0 {
+		// The destination is there, and its secret is shown nowhere else.
+		shown.Unauthorized = s.Execute(r.Context(), commands...) != nil
+	}
+	return consolePageOf(s.site.WebhookSecret(shown))
+}
+
+func (s webhookPages) shownSecret(r *http.Request, id, secret string) web.WebhookSecret {
+	shown := web.WebhookSecret{Console: s.frameOf(r, "webhook-secret"), ID: id, Secret: secret}
+	shown.Console.Path = destinationPath(id)
+	return shown
+}
+
+// destinationPath is the page of a destination in Spanish. What answers a form is shown at a path that has no page.
+func destinationPath(id string) string { return web.ConsoleRoot + "/webhooks/" + id }
+
+const deliveryRows = 25
+
+// webhookPage shows a destination with its companies and deliveries.
+func (s webhookPages) webhookPage(r *http.Request) (any, error) { return s.showWebhook(r, nil, nil) }
+
+// showWebhook shows it, also after something was refused; typed is what was to be changed.
+func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	ctx, c, id, q := r.Context(), edge.CallOf(r), action.WebhookID(r), r.URL.Query()
+	entry, err := s.Store.Webhook(ctx, c.Access.Organization, id)
+	if err != nil {
+		return nil, err
+	}
+	shown := web.WebhookPage{
+		Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, c.Start), Known: webhookTypes(), MaxDescription: domain.MaxWebhookDescription,
+		MostAuthorized: domain.MaxWebhooksPerCompany,
+	}
+	shown.Console.Path = destinationPath(id.String())
+	shown.Form = web.WebhookForm{URL: shown.Webhook.URL, Description: shown.Webhook.Description, Types: shown.Webhook.Types}
+	if typed != nil {
+		shown.Form = *typed
+	}
+	shown.Form.Problem, shown.Form.Local = problem, s.couldSendLocally()
+	companies, more, err := s.Store.AuthorizedCompanies(ctx, c.Access.Organization, id, validReference(q.Get("company")), choiceCompanies)
+	if err != nil {
+		return nil, err
+	}
+	shown.After = validReference(q.Get("company"))
+	shown.Companies = wire.Each(companies, func(c query.AuthorizedCompany) web.AuthorizedCompany {
+		return web.AuthorizedCompany{ID: c.ID.String(), Reference: c.Reference, Authorized: c.Authorized}
+	})
+	if more {
+		shown.MoreCompanies = s.webhookQuery(r, url.Values{"company": {companies[len(companies)-1].Reference}})
+	}
+	if err := s.showDeliveries(r, &shown); err != nil {
+		return nil, err
+	}
+	resp, err := consolePageOf(s.site.Webhook(shown))
+	return afterForm(resp, status, edge.Refusal(refused)), err
+}
+
+// webhookQuery is the address of the destination's page with a query, also of one that answers a form.
+func (s webhookPages) webhookQuery(r *http.Request, q url.Values) string {
+	return web.Path(edge.Language(r), destinationPath(action.WebhookID(r).String())) + "?" + q.Encode()
+}
+
+// validReference is a text if it can be a reference, and none otherwise.
+func validReference(text string) string {
+	if !domain.ValidReference(text) {
+		return ""
+	}
+	return text
+}
+
+// showDeliveries adds a page of the deliveries, newest first.
+func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) error {
+	q := r.URL.Query()
+	after, _ := domain.ParseID[domain.DeliveryID](q.Get("after"))
+	status := projections.DeliveryStatus(q.Get("status"))
+	if status.Code() < 0 {
+		status = ""
+	}
+	list, more, err := s.Store.Deliveries(r.Context(), edge.CallOf(r).Access.Organization, action.WebhookID(r), status, after, deliveryRows)
+	if err != nil {
+		return err
+	}
+	shown.Status = string(status)
+	shown.Statuses = wire.Each(projections.DeliveryStatuses(), func(s projections.DeliveryStatus) string { return string(s) })
+	shown.Deliveries = wire.Each(list, func(d query.Delivery) web.Delivery {
+		return web.Delivery{
+			ID: d.ID.String(), Type: string(d.Type), Sequence: d.Sequence, Status: string(d.Status), Attempts: d.Attempts, CreatedAt: d.CreatedAt,
+			NextAttemptAt: d.NextAttemptAt, AttemptedAt: d.AttemptedAt, ResponseStatus: d.ResponseStatus, Reason: d.Reason,
+		}
+	})
+	shown.Pending = slices.ContainsFunc(list, func(d query.Delivery) bool { return d.Status == projections.DeliveryPending })
+	now := url.Values{}
+	for name, value := range map[string]string{"after": q.Get("after"), "status": string(status)} {
+		if value != "" {
+			now.Set(name, value)
+		}
+	}
+	shown.Now = web.Path(edge.Language(r), destinationPath(action.WebhookID(r).String())) + "/deliveries?" + now.Encode()
+	if more {
+		next := url.Values{"after": {list[len(list)-1].ID.String()}}
+		if status != "" {
+			next.Set("status", string(status))
+		}
+		shown.OlderDeliveries = s.webhookQuery(r, next) + "#deliveries"
+	}
+	return nil
+}
+
+// deliveriesNow answers the rows that the page would have now, for a script that asks while one of them is pending.
+func (s webhookPages) deliveriesNow(r *http.Request) (any, error) {
+	entry, err := s.Store.Webhook(r.Context(), edge.CallOf(r).Access.Organization, action.WebhookID(r))
+	if err != nil {
+		return nil, err
+	}
+	shown := web.WebhookPage{Console: s.frameOf(r, "webhook"), Webhook: viewDestination(entry, edge.CallOf(r).Start)}
+	if err := s.showDeliveries(r, &shown); err != nil {
+		return nil, err
+	}
+	rows, err := s.site.DeliveryRows(shown)
+	return struct {
+		Rows    string `json:"rows"`
+		Pending bool   `json:"pending"` // one of them
+	}{string(rows), shown.Pending}, err
+}
+
+// toWebhook leads back to the destination's page.
+func toWebhook(r *http.Request, part string) edge.Response {
+	return onward(r, "/webhooks/"+action.WebhookID(r).String()+part)
+}
+
+// changeWebhookByHand changes address, description and types.
+func (s webhookPages) changeWebhookByHand(r *http.Request) (any, error) {
+	return s.changedByHand(r, new(readWebhookForm(edge.Form(r))), toWebhook(r, saying("#change", "webhook-changed")), "types")
+}
+
+// enableWebhook enables a destination or disables it.
+func (s webhookPages) enableWebhook(r *http.Request) (any, error) {
+	return s.changedByHand(r, nil, toWebhook(r, ""))
+}
+
+// changedByHand makes the change that a form asks for; lists are its fields that are lists.
+func (s webhookPages) changedByHand(r *http.Request, typed *web.WebhookForm, done edge.Response, lists ...string) (any, error) {
+	if _, err := edge.FilledIn(r, strictjson.Fields(edge.Form(r), lists...), s.ReadWebhookChange, s.ChangeWebhook); err != nil {
+		return s.showWebhook(r, typed, err)
+	}
+	return done, nil
+}
+
+// authorizeWebhook authorizes a destination for those companies of the page that are ticked, and for no others of the page.
+func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
+	values, c, id := edge.Form(r), edge.CallOf(r), action.WebhookID(r)
+	if _, err := s.Store.Webhook(r.Context(), c.Access.Organization, id); err != nil {
+		return nil, err
+	}
+	after := validReference(values.Get("after"))
+	companies, _, err := s.Store.AuthorizedCompanies(r.Context(), c.Access.Organization, id, after, choiceCompanies)
+	if err != nil {
+		return nil, err
+	}
+	var commands []domain.Command
+	for _, company := range companies {
+		shown, ticked := slices.Contains(values["shown"], company.ID.String()), slices.Contains(values["company"], company.ID.String())
+		if shown && ticked != company.Authorized {
+			commands = append(commands, &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: company.ID, Webhook: id, Enabled: ticked})
+		}
+	}
+	if err := s.boundForm(r, "company", len(commands)); err != nil {
+		return nil, err
+	}
+	if len(commands) > 0 {
+		if err := s.Execute(r.Context(), commands...); err != nil {
+			return s.showWebhook(r, nil, err)
+		}
+	}
+	back := "#companies"
+	if after != "" {
+		back = "?" + url.Values{"company": {after}}.Encode() + back
+	}
+	return toWebhook(r, saying(back, "webhook-companies")), nil
+}
+
+// confirmation says what an act on a destination does, before it is done.
+func (s webhookPages) confirmation(name string) edge.Handler {
+	return func(r *http.Request) (any, error) {
+		c := edge.CallOf(r)
+		entry, err := s.Store.Webhook(r.Context(), c.Access.Organization, action.WebhookID(r))
+		if err != nil {
+			return nil, err
+		}
+		return consolePageOf(s.site.WebhookConfirmation(web.WebhookPage{Console: s.frameOf(r, name), Webhook: viewDestination(entry, c.Start), Overlaps: overlaps()}))
+	}
+}
+
+// overlaps are for how many hours the previous secret may go on signing, the usual time first.
+func overlaps() []int {
+	hours := func(d time.Duration) int { return int(d / time.Hour) }
+	return []int{hours(domain.DefaultSecretOverlap), 0, 1, hours(domain.MaxSecretOverlap)}
+}
+
+// inSeconds is one of the hours that a page offers, in seconds; empty for any other text.
+func inSeconds(hours string, offered []int) string {
+	n, err := strconv.Atoi(hours)
+	if err != nil || !slices.Contains(offered, n) {
+		return ""
+	}
+	return strconv.Itoa(n * int(time.Hour/time.Second))
+}
+
+// rotateSecretByHand shows the new secret in this answer only.
+func (s webhookPages) rotateSecretByHand(r *http.Request) (any, error) {
+	typed := url.Values{}
+	if seconds := inSeconds(edge.Form(r).Get("hours"), overlaps()); seconds != "" {
+		typed.Set("overlapSeconds", seconds)
+	}
+	rotated, err := edge.FilledIn(r, strictjson.Fields(typed), action.ReadSecretOverlap, s.Rotated)
+	if err != nil {
+		return s.showWebhook(r, nil, err)
+	}
+	return consolePageOf(s.site.WebhookSecret(s.shownSecret(r, rotated.ID, rotated.Secret)))
+}
+
+func (s webhookPages) deleteWebhookByHand(r *http.Request) (any, error) {
+	if _, err := s.DeleteWebhook(r); err != nil {
+		return nil, err
+	}
+	return onward(r, "/webhooks"), nil
+}
+
+func (s webhookPages) testWebhookByHand(r *http.Request) (any, error) {
+	return s.sentByHand(r, s.SendTest, "test")
+}
+
+// redeliverByHand asks for a delivery again; which destination it is of, the delivery itself says.
+func (s webhookPages) redeliverByHand(r *http.Request) (any, error) {
+	return s.sentByHand(r, s.SendAgain, "redelivered")
+}
+
+// sentByHand does what the API does and leads back to the deliveries, which say so.
+func (s webhookPages) sentByHand(r *http.Request, send func(*http.Request, struct{}) (any, error), said string) (any, error) {
+	if _, err := send(r, struct{}{}); err != nil {
+		return s.showWebhook(r, nil, err)
+	}
+	return toWebhook(r, saying("#deliveries", said)), nil
+}
+
+// replayOf replays the range that was typed, or counts it.
+func (s webhookPages) replayOf(r *http.Request, typed url.Values, dryRun bool) (wire.Replay, error) {
+	typed = maps.Clone(typed)
+	typed.Set("dryRun", strconv.FormatBool(dryRun))
+	return edge.FilledIn(r, strictjson.Fields(typed), action.ReadReplay, s.Replayed)
+}
+
+// replayPage asks for a range, and counts what the destination has missed of one that was asked for.
+func (s webhookPages) replayPage(r *http.Request) (any, error) {
+	values := r.URL.Query()
+	if !values.Has("fromSequence") {
+		return s.showReplay(r, url.Values{"fromSequence": {"1"}}, nil, nil)
+	}
+	counted, err := s.replayOf(r, values, true)
+	return s.showReplay(r, values, &counted.Count, err)
+}
+
+// showReplay shows the page, with a count unless count is nil.
+func (s webhookPages) showReplay(r *http.Request, values url.Values, count *int, refused error) (any, error) {
+	problem, status, err := s.problem(r, refused)
+	if err != nil {
+		return nil, err
+	}
+	c := edge.CallOf(r)
+	entry, err := s.Store.Webhook(r.Context(), c.Access.Organization, action.WebhookID(r))
+	if err != nil {
+		return nil, err
+	}
+	typed := map[string]string{}
+	for _, name := range []string{"fromSequence", "toSequence", "companyReference"} {
+		typed[name] = textOf(values, name)
+	}
+	shown := web.Replay{Console: s.frameOf(r, "replay"), Webhook: viewDestination(entry, c.Start), Typed: typed, Problem: problem, Most: query.MaxReplay}
+	if refused == nil && count != nil {
+		shown.Counted, shown.Count = true, *count
+	}
+	resp, err := consolePageOf(s.site.Replay(shown))
+	return afterForm(resp, status, edge.Refusal(refused)), err
+}
+
+// replayByHand queues what was counted, and leads to the count of the rest where there is more.
+func (s webhookPages) replayByHand(r *http.Request) (any, error) {
+	values := edge.Form(r)
+	replayed, err := s.replayOf(r, values, false)
+	if err != nil {
+		return s.showReplay(r, values, nil, err)
+	}
+	if _, err := s.Accepted(r, nil, nil); err != nil {
+		return nil, err
+	}
+	if replayed.NextSequence == nil {
+		return toWebhook(r, saying("#deliveries", "replayed")), nil
+	}
+	rest := url.Values{"fromSequence": {strconv.FormatInt(*replayed.NextSequence, 10)}, "toSequence": {textOf(values, "toSequence")}, "companyReference": {textOf(values, "companyReference")}}
+	return toWebhook(r, "/replay?"+rest.Encode()), nil
+}

@@ -1,0 +1,398 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore/fair"
+)
+
+// Large bodies are counted in units of the work that they may be: an item of a batch, or bytesPerUnit. An organization
+// may have bodyShare under way, from before a body is read until its answer, which is about its share of a shard's
+// queue. What comes beyond that waits unread, and costs next to nothing.
+const (
+	bytesPerUnit = 8 << 10
+	bytesPerItem = 200 // a valid declaration is longer
+	bodyShare    = 4 * MaxDeclarations
+	bodyTotal    = 16 * bodyShare
+	bodyLine     = 256
+)
+
+// How long a request waits for its admission at most. bodyPatience is for a whole line: a request that gives up comes
+// last again, so that with less the same callers give up for ever, and their repetitions are work for nothing. It is
+// shorter than the server's read timeout.
+const (
+	bodyPatience = 25 * time.Second
+)
+
+func newBodies(closing <-chan struct{}) *fair.Semaphore[domain.OrganizationID] {
+	return fair.NewSemaphore[domain.OrganizationID](fair.Limits{
+		Most: bodyTotal, Each: bodyShare, Line: bodyLine, Yields: true, Patience: bodyPatience, Closing: closing,
+	})
+}
+
+func (rule BodyRule) units(bytes int64) int {
+	if rule == BodyBatch {
+		return min(int(bytes/bytesPerItem)+1, MaxDeclarations)
+	}
+	return int(bytes/bytesPerUnit) + 1
+}
+
+// admitBody waits until the organization may have a large body read, and answered.
+func (s *Edge) admitBody(ctx context.Context, c *Call, rule BodyRule, bytes int64) error {
+	if rule.limit() <= maxMessage {
+		return nil
+	}
+	release, err := s.bodies.Acquire(ctx, c.Access.Organization, rule.units(bytes))
+	if err != nil {
+		return domain.Unavailable("Too many large requests of this organization are under way; wait for their answers, then send this one again.")
+	}
+	c.over = append(c.over, release)
+	return nil
+}
+
+// BodyRule says what a request may carry.
+type BodyRule int
+
+const (
+	BodyNone     BodyRule = iota // whatever is there is not read
+	BodyRequired                 // JSON, Content-Length required
+	BodyOptional                 // nothing, or JSON
+	BodyBatch                    // BodyRequired, with room for many
+	BodyManifest                 // BodyRequired, with room for a file manifest
+	BodyContent                  // JSON with room for a text, or multipart/form-data, which the handler reads
+	BodyFile                     // multipart/form-data, which the handler reads
+	BodyMessage                  // JSON of MCP; its length need not be announced
+	BodyForm                     // of a page, Content-Length required
+	BodyLongForm                 // BodyForm, with room for many fields
+)
+
+const (
+	MaxBody    = 8 << 10
+	maxBatch   = 4 << 20
+	maxContent = 4 << 20
+	maxForm    = 1 << 10
+	maxLong    = 32 << 10
+	maxMessage = 64 << 10
+	maxDepth   = 32
+	maxNames   = 100 // of a list of names such as scopes, each of which may stand in it once
+
+	// A body may fall bodyGrace behind bodyRate.
+	bodyGrace = 10 * time.Second
+	bodyRate  = 64 << 10 // bytes a second
+
+	// A body that nobody wants may be silent for restTime before the answer comes, and have maxRest bytes.
+	restTime = time.Second
+	maxRest  = 256 << 10
+)
+
+func bodyTime(bytes int64) time.Duration {
+	return bodyGrace + time.Duration(bytes)*time.Second/bodyRate
+}
+
+// most is how long a body of the kind may take.
+func (rule BodyRule) most() time.Duration {
+	switch {
+	case rule == BodyNone:
+		return 0
+	case rule.ReadByHandler():
+		return bodyTime(domain.MaxFileBytes + maxUploadOverhead)
+	default:
+		return bodyTime(rule.limit())
+	}
+}
+
+// ReadByHandler is true of bodies that the middleware does not take in.
+func (rule BodyRule) ReadByHandler() bool { return rule == BodyContent || rule == BodyFile }
+
+// limit is the most bytes of a body that the middleware takes in.
+func (rule BodyRule) limit() int64 {
+	return [...]int64{
+		MaxBody, MaxBody, MaxBody, BodyBatch: maxBatch, BodyManifest: domain.MaxManifestBytes, BodyContent: maxContent, BodyFile: MaxBody,
+		BodyMessage: maxMessage, BodyForm: maxForm, BodyLongForm: maxLong,
+	}[rule]
+}
+
+func (rule BodyRule) mediaType() string {
+	if rule.IsForm() {
+		return "application/x-www-form-urlencoded"
+	}
+	return JSONType
+}
+
+// readBody takes the body in: 415, 411, 413, 408 in this order.
+func (s *Edge) readBody(w http.ResponseWriter, r *http.Request, rule BodyRule) error {
+	c := CallOf(r)
+	if rule == BodyNone || rule == BodyOptional && r.ContentLength == 0 {
+		c.ReceivedAt = c.Start
+		return nil
+	}
+	if rule == BodyFile || rule == BodyContent && isMultipart(r.Header.Get("Content-Type")) {
+		return s.admitUpload(w, r)
+	}
+	if !isMedia(r.Header.Get("Content-Type"), rule.mediaType()) || r.Header.Get("Content-Encoding") != "" {
+		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as %s in UTF-8, without Content-Encoding.", rule.mediaType())
+	}
+	if rule != BodyMessage && (r.ContentLength < 0 || r.Header.Get("Content-Length") == "") {
+		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
+	}
+	if limit := rule.limit(); r.ContentLength > limit {
+		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", limit)
+	}
+	if err := s.admitBody(r.Context(), c, rule, r.ContentLength); err != nil {
+		return err
+	}
+	paced, err := s.pace(w, r, rule)
+	if err != nil {
+		return err
+	}
+	c.arriving = paced
+	body, err := io.ReadAll(io.LimitReader(r.Body, rule.limit()+1))
+	if int64(len(body)) > rule.limit() {
+		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", rule.limit())
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return TooSlow()
+	case err != nil || r.ContentLength >= 0 && int64(len(body)) != r.ContentLength:
+		return domain.Refuse(domain.MalformedJSON, "The body ended before it was complete.")
+	}
+	c.ReceivedAt = s.Now()
+	c.Body, c.Arrived = body, true
+	paced.Arrived()
+	if rule.IsForm() {
+		if c.form, err = url.ParseQuery(string(body)); err != nil {
+			return InvalidField("", strictjson.CodeFormat, "the form is not well formed")
+		}
+		return Invalid(strictjson.Fields(c.form).Wrong())
+	}
+	return nil
+}
+
+func (rule BodyRule) IsForm() bool { return rule == BodyForm || rule == BodyLongForm }
+
+// pacedBody is a body that must arrive in time. The deadlines are the connection's, so they follow the real clock.
+type pacedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	due     time.Time // of the first byte
+	read    int64
+}
+
+// pace lets the body be read for as long as it arrives in time, and gives the answer its own time after that.
+func (s *Edge) pace(w http.ResponseWriter, r *http.Request, rule BodyRule) (*pacedBody, error) {
+	control, now := http.NewResponseController(w), time.Now()
+	if err := control.SetWriteDeadline(now.Add(Policy{Body: rule}.timeout() + answerTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, fmt.Errorf("write deadline of a body: %w", err)
+	}
+	b := &pacedBody{ReadCloser: r.Body, control: control, due: now.Add(s.BodyGrace)}
+	r.Body = b
+	return b, nil
+}
+
+func (b *pacedBody) Read(p []byte) (int, error) {
+	due := b.due.Add(time.Duration(b.read) * time.Second / bodyRate)
+	if err := b.control.SetReadDeadline(due); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, fmt.Errorf("read deadline of a body: %w", err)
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	return n, err
+}
+
+// bytes is the number of bytes that have arrived; nil has none.
+func (b *pacedBody) bytes() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.read
+}
+
+// Arrived lifts the deadline: from now on the server watches the connection for a caller who goes away.
+func (b *pacedBody) Arrived() {
+	_ = b.control.SetReadDeadline(time.Time{}) // a connection that is gone shows when the answer is written
+}
+
+// passOver reads what is left of a body before the answer, for as long as it arrives. Without that the server itself
+// waits for it until its own deadline, and then answers nothing; and a client that is still sending may lose an answer
+// after which the connection ends. A body that was to be asked for is not begun.
+func passOver(w http.ResponseWriter, body io.Reader, begun bool) {
+	control, end, buffer := http.NewResponseController(w), time.Now().Add(bodyGrace), make([]byte, 4<<10)
+	for left := maxRest; left > 0; {
+		due := time.Now().Add(restTime)
+		if due.After(end) {
+			due = end
+		}
+		if err := control.SetReadDeadline(due); err != nil || !begun {
+			return
+		}
+		n, err := body.Read(buffer)
+		if left -= n; err != nil { // also a late one: then the server ends the connection after the answer
+			return
+		}
+	}
+}
+
+func TooSlow() error {
+	return &domain.Error{
+		Code: domain.RequestTimeout, RetryAfter: time.Second,
+		Message: fmt.Sprintf("The body did not arrive in time: it has %d seconds, and then must arrive at %d bytes a second or faster.", int(bodyGrace.Seconds()), bodyRate),
+	}
+}
+
+func isMedia(contentType, want string) bool {
+	if contentType == want {
+		return true
+	}
+	media, parameters, err := mime.ParseMediaType(contentType)
+	if err != nil || media != want {
+		return false
+	}
+	for name, value := range parameters {
+		if name != "charset" || !strings.EqualFold(value, "utf-8") {
+			return false
+		}
+	}
+	return true
+}
+
+// Gone is the end of a request that nobody waits for any more, or whose time is over.
+func Gone(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", domain.Unavailable("The request ended before it was read; send it again."), context.Cause(ctx))
+}
+
+// Parse reads one JSON value, for as long as the caller is there. what names the text in the refusal.
+func Parse(ctx context.Context, text []byte, what string) (strictjson.Value, error) {
+	value, err := CallIn(ctx).Meter.Parse(text, maxDepth)
+	switch {
+	case errors.Is(err, strictjson.ErrStopped):
+		return value, Gone(ctx)
+	case err != nil:
+		return value, domain.Refuse(domain.MalformedJSON, "%s is not one JSON value: %s.", what, err)
+	}
+	return value, nil
+}
+
+// Decode reads the members of the body and refuses with everything that is wrong with them, and with the query, at
+// once. An absent optional body has no members.
+func Decode(r *http.Request, members func(*strictjson.Object)) error {
+	var problems []domain.FieldError
+	if r.URL.RawQuery != "" {
+		problems = NewQuery(r).Problems()
+	}
+	if body := CallOf(r).Body; body != nil {
+		value, err := Parse(r.Context(), body, "The body")
+		if err != nil {
+			return err
+		}
+		object := CallOf(r).Meter.Decode(value)
+		members(object)
+		problems = append(problems, object.Problems()...)
+	}
+	return Invalid(problems)
+}
+
+// Invalid refuses with what is wrong, if anything is.
+func Invalid(problems []domain.FieldError) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return domain.Invalid(problems)
+}
+
+// InvalidField refuses with the one thing that is wrong.
+func InvalidField(pointer, code, message string) error {
+	return domain.Invalid([]domain.FieldError{{Pointer: pointer, Code: code, Message: message}})
+}
+
+// Action is what is done with the input of a request or of a tool of MCP.
+type Action[Input any] func(ctx context.Context, c *Call, input Input) (any, error)
+
+// Posted is the handler of a body that is read into one value, and of what is done with it.
+func Posted[Input any](read func(*strictjson.Object) Input, do Action[Input]) Handler {
+	return func(r *http.Request) (any, error) {
+		input, err := BodyOf(r, read)
+		if err != nil {
+			return nil, err
+		}
+		return do(r.Context(), CallOf(r), input)
+	}
+}
+
+// BodyOf reads the body into one value; an absent optional body is the zero value.
+func BodyOf[Input any](r *http.Request, read func(*strictjson.Object) Input) (input Input, err error) {
+	err = Decode(r, func(o *strictjson.Object) { input = read(o) })
+	return input, err
+}
+
+// Taken does what the body asks for.
+func Taken[Input, Result any](r *http.Request, read func(*strictjson.Object) Input, do func(*http.Request, Input) (Result, error)) (result Result, err error) {
+	input, err := BodyOf(r, read)
+	if err == nil {
+		result, err = do(r, input)
+	}
+	return result, err
+}
+
+// FilledIn does what the fields of a form ask for, read by the reader of the API.
+func FilledIn[Input, Result any](
+	r *http.Request, fields *strictjson.Object, read func(*strictjson.Object) Input, do func(*http.Request, Input) (Result, error),
+) (result Result, err error) {
+	input, err := Judged(fields, read)
+	if err == nil {
+		result, err = do(r, input)
+	}
+	return result, err
+}
+
+// ReadNothing reads a body that has no members.
+func ReadNothing(*strictjson.Object) struct{} { return struct{}{} }
+
+// ReadID reads a member that holds an id which parse knows.
+func ReadID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
+	id, err := parse(o.String(name, strictjson.Required))
+	if err != nil && o.OK(name) {
+		o.Problem(name, strictjson.CodeFormat, err.Error())
+	}
+	return id
+}
+
+// ReadNames reads an optional list of known names, each of which may stand in it once.
+func ReadNames[Name ~string](o *strictjson.Object, member string, known []Name, code, rule string) (names []Name) {
+	for i, text := range o.StringList(member, strictjson.Optional, maxNames) {
+		name := Name(text)
+		switch {
+		case !slices.Contains(known, name):
+			o.ElementProblem(member, i, code, rule)
+		case slices.Contains(names, name):
+			o.ElementProblem(member, i, strictjson.CodeDuplicate, "must appear once")
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// ToolCall answers what REST has in data.
+type ToolCall func(ctx context.Context, c *Call) (any, error)
+
+// Called is the same for a tool as posted for a request.
+func Called[Input any](read func(*strictjson.Object) Input, do Action[Input]) func(*strictjson.Object) ToolCall {
+	return func(o *strictjson.Object) ToolCall {
+		input := read(o)
+		return func(ctx context.Context, c *Call) (any, error) { return do(ctx, c, input) }
+	}
+}
+
+// MaxDeclarations is the most items of a batch (contract section 3).
+const MaxDeclarations = 500

@@ -1,0 +1,189 @@
+package edge
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"integrityledger/domain"
+)
+
+// LimitState is a caller's UTC minute, or another window, this request included.
+type LimitState struct {
+	name       string
+	says       string // which limit it is, and who shares it (domain.MinuteUsed)
+	Most, Used int
+	Reset      time.Duration // until the next one
+}
+
+func NewLimitState(name, says string, most, used int, now time.Time) *LimitState {
+	return &LimitState{name: name, says: says, Most: most, Used: used, Reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now)}
+}
+
+// setLimits writes the headers of draft-ietf-httpapi-ratelimit-headers, an item a limit.
+func setLimits(h http.Header, limits []*LimitState) {
+	if len(limits) == 0 {
+		return
+	}
+	var room [128]byte
+	text := room[:0]
+	for i, l := range limits {
+		text = strconv.AppendInt(append(appendName(text, i, l.name), ";q="...), int64(l.Most), 10)
+		text = append(text, ";w=60"...)
+	}
+	h["Ratelimit-Policy"] = []string{string(text)}
+	text = text[:0]
+	for i, l := range limits {
+		text = strconv.AppendInt(append(appendName(text, i, l.name), ";r="...), int64(max(0, l.Most-l.Used)), 10)
+		text = strconv.AppendInt(append(text, ";t="...), int64((l.Reset+time.Second-1)/time.Second), 10)
+	}
+	h["Ratelimit"] = []string{string(text)}
+}
+
+// appendName begins the item of the i-th limit.
+func appendName(text []byte, i int, name string) []byte {
+	if i > 0 {
+		text = append(text, ", "...)
+	}
+	return append(append(append(text, '"'), name...), '"')
+}
+
+func (l *LimitState) refusal() error {
+	if l.Used <= l.Most {
+		return nil
+	}
+	return domain.MinuteUsed(l.says, l.Most, l.Reset)
+}
+
+// Names of limits in the headers of answers. A visit to a page takes several requests and one comparison, and a whole
+// office may share an address, so that pages have a limit of their own.
+const (
+	Minute = "minute" // of a key; of an address for comparisons, and what else is expensive
+	Pages  = "pages"  // pages, documents and downloads
+)
+
+const (
+	maxAddresses = 100_000
+	siteMultiple = 10 // a /48 may have the requests of ten /64
+	ipv6HostBits = 64
+	IPv6SiteBits = 48
+)
+
+// AddressLimit counts requests of a UTC minute, or of a longer window, by client address: IPv4 by address, IPv6 by /64
+// and by /48. The table begins anew with every window and is bounded; what was counted longest ago goes out first. It is
+// safe for concurrent use.
+type AddressLimit struct {
+	name   string
+	says   string // see LimitState
+	Most   int
+	Window time.Duration // 0: a minute
+
+	mu     sync.Mutex
+	since  time.Time // when the window began
+	counts *simplelru.LRU[netip.Prefix, int]
+}
+
+// Count adds a request of an address.
+func (l *AddressLimit) Count(address netip.Addr, now time.Time) *LimitState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	window := cmp.Or(l.Window, time.Minute)
+	if since := now.UTC().Truncate(window); !since.Equal(l.since) {
+		l.since = since
+		l.counts, _ = simplelru.NewLRU[netip.Prefix, int](maxAddresses, nil) // fails for a size below 1 only
+	}
+	state := &LimitState{name: l.name, says: l.says, Most: l.Most, Reset: l.since.Add(window).Sub(now)}
+	if address.Is4() {
+		state.Used = l.add(address, address.BitLen(), 1)
+		return state
+	}
+	// What is refused by its /64 is not counted against its neighbours in the /48.
+	state.Used = l.add(address, ipv6HostBits, 1)
+	if state.Used <= l.Most && l.add(address, IPv6SiteBits, 1) > l.Most*siteMultiple {
+		state.Used = l.Most + 1
+	}
+	return state
+}
+
+// giveBack takes back one count of an address that was within its limit, if that was in the window of now.
+func (l *AddressLimit) giveBack(address netip.Addr, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !now.UTC().Truncate(cmp.Or(l.Window, time.Minute)).Equal(l.since) {
+		return
+	}
+	if address.Is4() {
+		l.add(address, address.BitLen(), -1)
+		return
+	}
+	l.add(address, ipv6HostBits, -1)
+	l.add(address, IPv6SiteBits, -1)
+}
+
+func (l *AddressLimit) add(address netip.Addr, bits, n int) int {
+	prefix, _ := address.Prefix(bits) // malformed addresses share one count
+	used, _ := l.counts.Get(prefix)
+	used = max(0, used+n)
+	l.counts.Add(prefix, used)
+	return used
+}
+
+// limitAddress counts a request against the bucket of its client address.
+func (s *Edge) limitAddress(r *http.Request, bucket string) error {
+	limit, c := s.addresses[bucket], CallOf(r)
+	if limit == nil {
+		return nil
+	}
+	return c.Held(limit.Count(s.ClientAddress(r), c.Start))
+}
+
+// ClientAddress is the right-most address that is no trusted proxy: the connection's own, then X-Forwarded-For from its
+// end. Entries are believed only as far as trusted proxies wrote them. Empty ones say nothing (RFC 9110, section 5.6.1).
+func (s *Edge) ClientAddress(r *http.Request) netip.Addr { return ClientAddress(r, s.TrustedProxies) }
+
+func ClientAddress(r *http.Request, proxies []netip.Prefix) netip.Addr {
+	address := PeerAddress(r)
+	entries := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(entries) - 1; i >= 0 && Among(proxies, address); i-- {
+		text := strings.TrimSpace(entries[i])
+		if text == "" {
+			continue
+		}
+		entry, ok := forwardedAddress(text)
+		if !ok {
+			break
+		}
+		address = entry
+	}
+	return address
+}
+
+// PeerAddress is the connection's own address.
+func PeerAddress(r *http.Request) netip.Addr {
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return peer.Addr().Unmap().WithZone("")
+}
+
+func Among(networks []netip.Prefix, address netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(address) })
+}
+
+// forwardedAddress reads an entry with or without a port. Some proxies put IPv6 into brackets even without one.
+func forwardedAddress(entry string) (netip.Addr, bool) {
+	address, err := netip.ParseAddr(entry)
+	for _, port := range []string{"", ":0"} {
+		if err != nil {
+			var withPort netip.AddrPort
+			withPort, err = netip.ParseAddrPort(entry + port)
+			address = withPort.Addr()
+		}
+	}
+	return address.Unmap().WithZone(""), err == nil
+}

@@ -1,0 +1,401 @@
+package edge
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/gzhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+)
+
+const (
+	// RequestTimeout ends a request that nothing else has ended, counted from the moment at which its body is there:
+	// after the longest wait of the feed (25 s), before the server's write timeout (40 s).
+	RequestTimeout = 35 * time.Second
+	// answerTime is how long an answer may take to be written.
+	answerTime = 5 * time.Second
+)
+
+// serve surrounds a route. Nothing is written before the handler has returned, so a panic is an ordinary 500.
+func (s *Edge) serve(rt Route) http.Handler {
+	timeout, own, public := rt.timeout(), s.securityHeaders(rt.Policy.AnyOrigin), s.securityHeaders(true)
+	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &Call{RequestID: requestID(r), client: clientVersion(r), Template: rt.Template, Start: s.Now(), challenged: s.challenged(rt.Policy), unwanted: r.Body}
+		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), timeout)
+		defer cancel()
+		ctx, span := s.startSpan(ctx, rt, r)
+		r = r.WithContext(ctx)
+		c.Meter.Stop = func() bool { return ctx.Err() != nil }
+		if rt.Methods == nil && strings.HasPrefix(r.URL.Path, "/api/public/") {
+			public.set(w.Header())
+		} else {
+			own.set(w.Header())
+		}
+		if strings.HasPrefix(r.URL.Path, "/api/") {
+			w.Header()[versionHeader] = s.version
+		}
+		var resp Response
+		err := Contain(func() (err error) {
+			resp, err = s.run(w, r, rt)
+			return err
+		})
+		for _, release := range c.over {
+			release()
+		}
+		if onward := s.faces.Onward(r, rt.Policy, err); onward != nil {
+			resp = *onward
+		} else if err != nil {
+			resp = s.failure(r, resp.Header, err)
+			if rt.wantsPage(r) {
+				resp = s.faces.FailurePage(r, resp, err)
+			}
+		}
+		resp.Status = resp.StatusCode()
+		if resp.Cache == "" && rt.Policy.Caller != Anyone {
+			resp.Cache = privateNoStore
+		}
+		if rt.Policy.Caller.withCredential() && !rt.Policy.IsMessage() && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.Status < http.StatusMultipleChoices {
+			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.Access.Sequence, c.reached), 10))
+		}
+		written := s.write(w, r, c, resp)
+		if c.Written != nil {
+			c.Written()
+		}
+		o := Observation{
+			Route: rt.Template, Method: rt.method(r), Status: resp.Status, Code: resp.Code, FailedItems: c.failedItems,
+			Duration: s.Now().Sub(c.Start), Steps: c.Meter.Steps(),
+			Organization: c.Access.Organization, Received: c.arriving.bytes(), Sent: int64(written),
+		}
+		s.logRequest(ctx, c, o, written, err)
+		endSpan(span, o)
+		if s.Observe != nil {
+			s.Observe(o)
+		}
+		if c.cutOff {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	if rt.Policy.Compressed {
+		h = gzhttp.GzipHandler(h)
+	}
+	return h
+}
+
+// run takes the checks that come before a handler, in the order of contract section 2, then calls it.
+func (s *Edge) run(w http.ResponseWriter, r *http.Request, rt Route) (Response, error) {
+	if !domain.ValidText(r.URL.Path) {
+		return Response{}, domain.Refuse(domain.MalformedPath, "The path %s.", domain.TextRule)
+	}
+	if rt.Methods == nil {
+		return Elsewhere(r, domain.Refuse(domain.NotFound, "There is nothing at this path."))
+	}
+	if rt.Policy.AnyOrigin && r.Method == http.MethodOptions {
+		return preflight(rt), nil
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	e, ok := rt.Methods[method]
+	if !ok {
+		return Response{Header: http.Header{"Allow": {rt.allow()}}},
+			domain.Refuse(domain.MethodNotAllowed, "This path answers %s only.", rt.allow())
+	}
+	if e.Foreign != nil {
+		if resp := e.Foreign(r); resp != nil {
+			return *resp, nil
+		}
+	}
+	c := CallOf(r)
+	if c.presumed = e.Judged && s.presume(r, e.Policy); !c.presumed {
+		if err := s.admit(r, e.Policy); err != nil {
+			return Response{}, err
+		}
+	}
+	if e.Enter != nil {
+		with, resp, err := e.Enter(r, e.Policy)
+		if err != nil || resp != nil {
+			if resp == nil {
+				resp = &Response{}
+			}
+			return *resp, err
+		}
+		r = with
+	}
+	var resp Response
+	err := Contain(func() (err error) {
+		resp, err = s.answer(w, r, e)
+		return err
+	})
+	if c.presumed {
+		if refused := s.judgeLate(r, e.Policy); refused != nil {
+			return Response{}, refused
+		}
+	}
+	return resp, s.afterSpent(r, err)
+}
+
+// answer takes in what the request carries and calls the handler.
+func (s *Edge) answer(w http.ResponseWriter, r *http.Request, e Endpoint) (Response, error) {
+	err := s.takeIn(w, r, e.Policy)
+	if e.IsMessage() {
+		CallOf(r).Unread, err = err, nil
+	}
+	if err != nil {
+		return Response{}, err
+	}
+	if !e.Body.ReadByHandler() { // what follows once the body is there is bounded
+		ctx, cancel := context.WithTimeout(r.Context(), RequestTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
+	answer, err := e.Handle(r)
+	if e.Monthly {
+		s.returnRequest(r, err)
+	}
+	switch resp, whole := answer.(Response); {
+	case err != nil:
+		return Response{}, err
+	case whole:
+		return resp, nil
+	default:
+		return Response{Data: answer}, nil
+	}
+}
+
+// admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the month.
+func (s *Edge) admit(r *http.Request, p Policy) error {
+	if err := s.limitAddress(r, p.Bucket); err != nil || !p.Caller.withCredential() {
+		return err
+	}
+	if err := s.authenticate(r, p); err != nil {
+		return err
+	}
+	c := CallOf(r)
+	c.Scope = p.Scope
+	if p.KeyLimit != "" {
+		used, err := s.Store.CountMinute(r.Context(), c.Access.Organization.Shard(), c.Access.Credential(), 1, c.Start)
+		if err != nil {
+			return err
+		}
+		if err := c.Held(NewLimitState(p.KeyLimit, "This key may send %d of these requests a minute, a limit of its own beside the organization's", keyPerMinute, used, c.Start)); err != nil {
+			return err
+		}
+	}
+	if err := Allows(c.Access, p.Scope); err != nil {
+		return err
+	}
+	if p.Monthly {
+		return s.Store.TakeRequests(r.Context(), c.Access, 1, c.Start)
+	}
+	return nil
+}
+
+// takeIn judges and reads what the request carries: Accept, body, query.
+func (s *Edge) takeIn(w http.ResponseWriter, r *http.Request, p Policy) error {
+	if p.Answer == InEnvelope && !acceptsJSON(r.Header.Values("Accept")) {
+		return domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
+	}
+	if err := s.readBody(w, r, p.Body); err != nil {
+		return err
+	}
+	if r.URL.RawQuery != "" { // also for handlers that read no query
+		if err := Invalid(strictjson.Query(r.URL.Query()).Wrong()); err != nil {
+			return err
+		}
+	}
+	if p.Queues || p.Caller == WithSession && p.Body != BodyNone && !p.Body.ReadByHandler() { // a session may end while the body travels
+		if err := s.JudgeAgain(r); err != nil {
+			return err
+		}
+	}
+	if p.Replica {
+		if err := readAfter(r); err != nil {
+			return err
+		}
+	}
+	if p.NoQuery {
+		return Invalid(NewQuery(r).Problems())
+	}
+	return nil
+}
+
+// returnRequest gives the request of the month back where a handler refused it by key, scope, role, plan or quota: such
+// a refusal costs nothing (specification, Errors).
+func (s *Edge) returnRequest(r *http.Request, err error) {
+	refused := Refusal(err)
+	free := []domain.Code{domain.InvalidKey, domain.MissingScope, domain.RoleRequired, domain.ArtifactQuotaExhausted, domain.PlanRequired}
+	if refused == nil || !slices.Contains(free, refused.Code) {
+		return
+	}
+	c := CallOf(r)
+	if err := s.Store.ReturnRequest(r.Context(), c.Access, c.Start); err != nil {
+		s.Log.WarnContext(r.Context(), "a refused request stays counted", "requestId", c.RequestID, "error", err)
+	}
+}
+
+func preflight(rt Route) Response {
+	return Response{Status: http.StatusNoContent, Cache: NoStore, Header: http.Header{
+		"Allow":                        {rt.allow()},
+		"Access-Control-Allow-Methods": {rt.allow()},
+		"Access-Control-Allow-Headers": {"X-Request-Id, If-None-Match, Integrity-Version"},
+		"Access-Control-Max-Age":       {"86400"},
+	}}
+}
+
+// fixedHeaders are the same on every answer of a route. Their values are shared: headers are replaced, never changed.
+type fixedHeaders []struct {
+	name   string // in canonical form
+	values []string
+}
+
+func (f fixedHeaders) set(h http.Header) {
+	for _, line := range f {
+		h[line.name] = line.values
+	}
+}
+
+// securityHeaders are on every answer. Only the public API may be read by pages of other origins, its errors included.
+func (s *Edge) securityHeaders(anyOrigin bool) fixedHeaders {
+	headers := fixedHeaders{
+		{"X-Content-Type-Options", []string{"nosniff"}},
+		{"X-Frame-Options", []string{"DENY"}},
+		{"Referrer-Policy", []string{"no-referrer"}},
+		{"Content-Security-Policy", []string{"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}},
+		{"Cross-Origin-Resource-Policy", []string{"same-origin"}},
+	}
+	if anyOrigin {
+		headers[len(headers)-1].values = []string{"cross-origin"}
+		headers = append(headers, fixedHeaders{
+			{"Access-Control-Allow-Origin", []string{"*"}},
+			{"Access-Control-Expose-Headers", []string{"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Integrity-Version"}},
+		}...)
+	}
+	if strings.HasPrefix(s.BaseURL, "https://") {
+		headers = append(headers, fixedHeaders{{"Strict-Transport-Security", []string{"max-age=31536000; includeSubDomains"}}}...)
+	}
+	return headers
+}
+
+// RequestID echoes the caller's id where it is well formed: [A-Za-z0-9._-]{1,64}.
+func requestID(r *http.Request) string {
+	id := r.Header.Get("X-Request-Id")
+	malformed := func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
+	}
+	if len(id) < 1 || len(id) > 64 || strings.ContainsFunc(id, malformed) {
+		return rand.Text()
+	}
+	return id
+}
+
+// logRequest writes the one line of a request. That of a fault is written at once.
+func (s *Edge) logRequest(ctx context.Context, c *Call, o Observation, written int, err error) {
+	log, level := s.Requests, slog.LevelInfo
+	if o.Status >= http.StatusInternalServerError {
+		log, level = s.Log, slog.LevelError
+		if o.Status == http.StatusServiceUnavailable {
+			level = slog.LevelWarn
+		}
+	}
+	if !log.Enabled(ctx, level) {
+		return
+	}
+	record := slog.NewRecord(time.Now(), level, "request", 0) // as LogAttrs, which looks for its caller
+	record.AddAttrs(
+		slog.String("route", o.Route), slog.String("method", o.Method), slog.Int("status", o.Status),
+		slog.String("code", string(o.Code)), slog.Duration("duration", o.Duration),
+		slog.Int("bytes", written), slog.String("requestId", c.RequestID), slog.String("service", s.version[0]))
+	if !o.Organization.IsZero() {
+		record.AddAttrs(slog.String("organization", o.Organization.String()))
+	}
+	if c.client != "" {
+		record.AddAttrs(slog.String("client", c.client))
+	}
+	if o.FailedItems != nil {
+		record.AddAttrs(slog.Any("failedItems", o.FailedItems))
+	}
+	if s.Tracer != nil {
+		if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
+			record.AddAttrs(slog.String("traceId", span.TraceID().String()))
+		}
+	}
+	if level > slog.LevelInfo {
+		record.AddAttrs(FaultAttributes(err)...)
+	}
+	_ = log.Handler().Handle(ctx, record) // as LogAttrs
+}
+
+// FaultAttributes is a fault of the service in the log, with the stack of a panic.
+func FaultAttributes(err error) []slog.Attr {
+	attributes := []slog.Attr{slog.Any("error", err)}
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		attributes = append(attributes, slog.String("stack", p.Stack))
+	}
+	return attributes
+}
+
+// Observation is what is measured of a request. None of it is the caller's own text.
+type Observation struct {
+	Route  string // template; "unknown" where nothing answers
+	Method string // "other" where the route does not have it
+	Status int
+	Code   domain.Code // of a failure
+	// FailedItems counts failures within the answer, whatever its status: items of a batch, calls of MCP tools.
+	FailedItems map[domain.Code]int
+	Duration    time.Duration
+	Steps       int64 // of reading what the request carried: strictjson.Meter
+	// Organization is whose credential the request had; zero without a valid one. It is no label of a metric.
+	Organization   domain.OrganizationID
+	Received, Sent int64 // bytes of the two bodies
+}
+
+// method names the request's method.
+func (rt Route) method(r *http.Request) string {
+	if _, ok := rt.Methods[r.Method]; !ok && r.Method != http.MethodHead && r.Method != http.MethodOptions {
+		return "other" // free text of the caller
+	}
+	return r.Method
+}
+
+// startSpan begins a request's span, in the caller's trace where it names one (W3C Trace Context, header traceparent).
+// tracestate is any text of the caller's, and is left out; so are path, query and headers.
+func (s *Edge) startSpan(ctx context.Context, rt Route, r *http.Request) (context.Context, trace.Span) {
+	if s.Tracer == nil {
+		return ctx, nil
+	}
+	caller := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header)))
+	if caller.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, caller.WithTraceState(trace.TraceState{}))
+	}
+	method := rt.method(r)
+	return s.Tracer.Start(ctx, method+" "+rt.Template, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", rt.Template)))
+}
+
+func endSpan(span trace.Span, o Observation) {
+	if span == nil {
+		return
+	}
+	span.SetAttributes(attribute.Int("http.response.status_code", o.Status))
+	if o.Code != "" {
+		span.SetAttributes(attribute.String("error.type", string(o.Code)))
+	}
+	if o.Status >= http.StatusInternalServerError {
+		span.SetStatus(codes.Error, string(o.Code))
+	}
+	span.End()
+}

@@ -1,0 +1,142 @@
+package edge
+
+import (
+	"cmp"
+	"fmt"
+	"mime"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"integrityledger/domain"
+)
+
+// Limits of an upload (contract sections 7 and 9).
+const (
+	// maxUploadOverhead is what metadata, boundaries and part headers may add to the file.
+	maxUploadOverhead = 64 << 10
+	// AnalysisPatience is how long an answer may take once the body is there.
+	AnalysisPatience = 90 * time.Second
+	// KeepPatience is how long the store of kept bytes may take of that.
+	KeepPatience = 25 * time.Second
+)
+
+// Spool holds uploaded bytes on disk while they are looked at. The files have no name, so that nothing is left behind,
+// however the process ends. It is safe for concurrent use.
+type Spool struct {
+	Dir  string // empty: the system's directory for temporary files
+	Most int64  // bytes of all uploads at once; 0 means 2 GiB
+
+	mu   sync.Mutex
+	used int64
+	by   map[domain.OrganizationID]int64 // those that use any
+}
+
+// take reserves room for an upload. One organization may hold as much as it leaves free, so that whatever it and others
+// hold, a further organization gets in.
+func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by[o]+bytes > cmp.Or(s.Most, 2<<30)-s.used-bytes {
+		return domain.Unavailable("Too many bytes are being uploaded at the moment; send the request again.")
+	}
+	if s.by == nil {
+		s.by = map[domain.OrganizationID]int64{}
+	}
+	s.used += bytes
+	s.by[o] += bytes
+	return nil
+}
+
+func (s *Spool) give(o domain.OrganizationID, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used -= bytes
+	if s.by[o] -= bytes; s.by[o] == 0 {
+		delete(s.by, o)
+	}
+}
+
+// File is an open file without a name.
+func (s *Spool) File() (*os.File, error) {
+	f, err := os.CreateTemp(s.Dir, "integrity-spool-*")
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	return f, nil
+}
+
+// UploadBody is the body of an upload. The reader's buffer of 4 KiB may hold the beginning of the file already.
+type UploadBody struct {
+	*pacedBody
+	// around is how much may still be read beside the file, for a part's headers are held in memory.
+	around int64
+	InFile bool
+}
+
+func (b *UploadBody) Read(p []byte) (int, error) {
+	if b.InFile {
+		return b.pacedBody.Read(p)
+	}
+	if int64(len(p)) > b.around {
+		if b.around == 0 {
+			return 0, domain.Refuse(domain.PayloadTooLarge, "All that is beside the file may have at most %d bytes.", maxUploadOverhead)
+		}
+		p = p[:b.around]
+	}
+	n, err := b.pacedBody.Read(p)
+	b.around -= int64(n)
+	return n, err
+}
+
+// admitUpload takes the checks of a body that the handler will read: 415, 411, 413. The room in the spool is given back
+// when the request is over.
+func (s *Edge) admitUpload(w http.ResponseWriter, r *http.Request) error {
+	if !isMultipart(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
+		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as multipart/form-data with the parts metadata and file, without Content-Encoding.")
+	}
+	if r.ContentLength < 0 || r.Header.Get("Content-Length") == "" {
+		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
+	}
+	if r.ContentLength > domain.MaxFileBytes+maxUploadOverhead {
+		return TooLarge()
+	}
+	c, size := CallOf(r), r.ContentLength
+	o := c.Access.Organization
+	if err := s.Spool.take(o, size); err != nil {
+		return err
+	}
+	c.over = append(c.over, func() { s.Spool.give(o, size) })
+	c.ReceivedAt = s.Now()
+	paced, err := s.pace(w, r, BodyFile)
+	if err == nil {
+		r.Body = &UploadBody{pacedBody: paced, around: maxUploadOverhead + 4<<10}
+	}
+	c.arriving = paced
+	return err
+}
+
+func isMultipart(contentType string) bool {
+	media, parameters, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "multipart/form-data" && parameters["boundary"] != ""
+}
+
+func TooLarge() error {
+	return domain.Refuse(domain.PayloadTooLarge, "The file may have at most %d bytes.", domain.MaxFileBytes)
+}
+
+// DiskWriter tells a disk that is full from a body that is broken.
+type DiskWriter struct{ *os.File }
+
+func (w DiskWriter) Write(p []byte) (int, error) {
+	n, err := w.File.Write(p)
+	if err != nil {
+		err = fmt.Errorf("spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err)
+	}
+	return n, err
+}

@@ -1,0 +1,377 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+	"integrityledger/schemas"
+)
+
+// Face is the face for models: a tool for each action that one may call.
+type Face struct{ *action.Actions }
+
+// Endpoints are the two MCP endpoints.
+func (s Face) Endpoints() []edge.Endpoint {
+	return []edge.Endpoint{
+		edge.Post("/api/v1/integrity/mcp", s.speak(s.integrityMCP()), edge.Policy{
+			Foreign: s.foreign, Body: edge.BodyMessage, TakesAway: true, NoQuery: true,
+		}),
+		edge.Post(edge.OrdinaryMCPRoute, s.speak(s.ordinaryMCP()), edge.Policy{
+			Foreign: s.foreign, Caller: edge.WithKeyOrToken, Body: edge.BodyMessage, NoQuery: true,
+		}),
+	}
+}
+
+// toolset is one of the two MCP endpoints.
+type toolset struct {
+	*Endpoint
+	tools map[string]tool
+	// monthly: every message costs one of the organization's requests of the month.
+	monthly bool
+}
+
+// tool is what a model may call. It reaches the same functions as REST.
+type tool struct {
+	name          string
+	limits        bool // its answer attests something
+	scope         domain.Scope
+	granted       bool // of no use to a key without any company
+	effect        Effect
+	input, output json.RawMessage
+	// read reads the arguments and returns what is to be done with them.
+	read func(o *strictjson.Object) edge.ToolCall
+}
+
+// wordings says what the endpoints and their tools are for, by their names.
+//
+//go:embed mcp.json
+var wordings []byte
+
+// wording is what a model reads of an endpoint or a tool in both languages, beside its schemas.
+type wording struct{ Title, Es, En string }
+
+// in is both languages, this one first.
+func (t wording) in(language evidence.Language) string {
+	if language == evidence.English {
+		return t.En + "\n\n" + t.Es
+	}
+	return t.Es + "\n\n" + t.En
+}
+
+// newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in the instructions in both
+// languages, and in the one given with every tool that attests something.
+func (s Face) newEndpoint(name string, kind web.Kind, language evidence.Language, tools []tool) *toolset {
+	words := map[string]wording{}
+	if err := json.Unmarshal(wordings, &words); err != nil {
+		panic(err) // the file is compiled in
+	}
+	e := &toolset{tools: map[string]tool{}}
+	fixed := wording{Es: s.limitsText(kind, evidence.Spanish), En: s.limitsText(kind, evidence.English)}
+	c := Config{
+		Name: name, Title: words[name].Title, Version: edge.ReadBuild().String(),
+		Instructions: words[name].in(evidence.Spanish) + "\n\n" + fixed.in(evidence.Spanish),
+		Offers:       func(ctx context.Context) (func(string) bool, error) { return s.offers(ctx, e) },
+		Fault:        s.toolFault,
+	}
+	for _, t := range tools {
+		e.tools[t.name] = t
+		description := words[t.name].in(language)
+		if t.limits {
+			description += "\n\n" + s.limitsText(kind, language)
+		}
+		c.Tools = append(c.Tools, Tool{
+			Name: t.name, Title: words[t.name].Title, Description: description, Input: t.input, Output: t.output, Effect: t.effect,
+			Call: func(ctx context.Context, arguments json.RawMessage) (Result, error) {
+				return s.callTool(ctx, t, arguments)
+			},
+		})
+	}
+	e.Endpoint = New(c)
+	return e
+}
+
+// limitsText is the fixed text as a list.
+func (s Face) limitsText(kind web.Kind, language evidence.Language) string {
+	title, points := kind.Limits(language, s.Relationship[language])
+	return title + ":\n- " + strings.Join(points, "\n- ")
+}
+
+// offers shows a caller the tools that its key may use, now.
+func (s Face) offers(ctx context.Context, e *toolset) (func(string) bool, error) {
+	access := edge.CallIn(ctx).Access
+	granted, asked := false, false
+	for _, t := range e.tools {
+		asked = asked || t.granted && edge.Allows(access, t.scope) == nil
+	}
+	if asked {
+		companies, _, err := s.Store.Companies(ctx, access, false, "", "", 1)
+		if err != nil {
+			return nil, err
+		}
+		granted = len(companies) > 0
+	}
+	return func(name string) bool {
+		t := e.tools[name]
+		return edge.Allows(access, t.scope) == nil && (granted || !t.granted)
+	}, nil
+}
+
+// callTool takes scope, role and arguments in the order of contract section 2. What the caller can mend is a result,
+// with the error of REST.
+func (s Face) callTool(ctx context.Context, t tool, arguments json.RawMessage) (Result, error) {
+	data, err := s.runTool(ctx, t, arguments)
+	failed := err != nil
+	if refused := edge.Refusal(err); failed && (refused == nil || refused.Code == domain.Internal) {
+		return Result{}, err
+	}
+	result := Result{Failed: failed}
+	if failed {
+		data = wire.Refused{Error: s.ItemError(edge.CallIn(ctx), err)}
+	} else if resp, whole := data.(edge.Response); whole {
+		data = resp.Data
+		if resp.Epoch != nil {
+			result.Meta = map[string]any{"epoch": *resp.Epoch}
+		}
+	}
+	text, err := edge.Encode(data)
+	result.Object = bytes.TrimSpace(text)
+	return result, err
+}
+
+func (s Face) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
+	c := edge.CallIn(ctx)
+	if err := edge.Allows(c.Access, t.scope); err != nil {
+		return nil, err
+	}
+	c.Scope = t.scope
+	value, err := edge.Parse(ctx, arguments, "The value of arguments")
+	if err != nil {
+		return nil, err
+	}
+	o := c.Meter.Decode(value)
+	act := t.read(o)
+	if err := edge.Invalid(o.Problems()); err != nil {
+		return nil, err
+	}
+	return act(ctx, c)
+}
+
+// toolFault logs a fault of the service, and returns what the caller may know of it.
+func (s Face) toolFault(ctx context.Context, err error) *Error {
+	c := edge.CallIn(ctx)
+	body := s.ItemError(c, err)
+	attributes := append([]slog.Attr{slog.String("requestId", c.RequestID)}, edge.FaultAttributes(err)...)
+	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
+	return Internal(body.Detail, wire.Refused{Error: body})
+}
+
+// speak answers the body of a request to an MCP endpoint.
+func (s Face) speak(e *toolset) edge.Handler {
+	return func(r *http.Request) (any, error) {
+		c := edge.CallOf(r)
+		versions := r.Header.Values("Mcp-Protocol-Version")
+		var request Request
+		wrong := CheckVersion(versions)
+		version := strings.Join(versions, ",")
+		if wrong == nil && c.Unread == nil {
+			request, wrong = Parse(&c.Meter, c.Body, version)
+		}
+		if n, most := len(request.Messages), c.Access.PerMinute; n > most { // waiting would change nothing
+			request, wrong = Request{}, InvalidRequest("This batch has %d messages, and the organization may send %d "+
+				"a minute. Send smaller batches.", n, most)
+		}
+		if late := edge.Refusal(c.Unread); late != nil && late.Code == domain.RequestTimeout {
+			return edge.Response{}, c.Unread // costs nothing, and net/http has ended the request's context
+		}
+		if err := s.charge(r, e, request.Messages); err != nil {
+			return edge.Response{}, err
+		}
+		switch {
+		case c.Unread != nil:
+			return edge.Response{}, c.Unread
+		case wrong != nil:
+			return edge.Response{Status: http.StatusBadRequest, Raw: wrong.JSON(nil)}, nil
+		}
+		answer := e.Answer(r.Context(), request, version)
+		if answer == nil {
+			return edge.Response{Status: http.StatusAccepted, Empty: true}, nil
+		}
+		return edge.Response{Raw: answer}, nil
+	}
+}
+
+// charge counts the messages beyond the first, which authenticate has counted, in the organization's minute, and takes
+// what all of them cost of its month. A batch that does not fit into either is refused whole and takes nothing of the
+// month. Calls that the key's scopes or role do not allow are free; a body that is there and cannot be read costs as
+// much as one message. Once the minute is used up, a single call of a tool that takes something away goes on.
+func (s Face) charge(r *http.Request, e *toolset, messages []Message) error {
+	c := edge.CallOf(r)
+	if c.Spent != nil && (len(messages) != 1 || e.tools[messages[0].Tool].effect != Destroys) {
+		return c.Spent
+	}
+	if more := len(messages) - 1; more > 0 {
+		a := c.Access
+		used, err := s.Store.CountMinute(r.Context(), a.Organization.Shard(), a.Organization, more, c.Start)
+		if err != nil {
+			return err
+		}
+		c.Limits = c.Limits[:0]
+		if err := c.Held(edge.NewLimitState(edge.Minute, domain.OrganizationMinute, a.PerMinute, used, c.Start)); err != nil {
+			return err
+		}
+	}
+	if !e.monthly {
+		return nil
+	}
+	cost := 0
+	for _, m := range messages {
+		if t, known := e.tools[m.Tool]; !known || edge.Allows(c.Access, t.scope) == nil {
+			cost++
+		}
+	}
+	if len(messages) == 0 {
+		cost = 1
+	}
+	if cost == 0 {
+		return nil
+	}
+	return s.Store.TakeRequests(r.Context(), c.Access, cost, c.Start)
+}
+
+// foreign says why a request looks like one of another site's page (MCP, Transports, Security Warning), or nothing.
+// Programs send no Origin. A page whose name was pointed at a local service (DNS rebinding) sends that name as Host, as
+// does a proxy that passes the name of its upstream; but it holds no key, and no browser adds one by itself.
+func (s Face) foreign(r *http.Request) *edge.Response {
+	if why := s.looksforeign(r); why != "" {
+		return &edge.Response{Status: http.StatusForbidden, Raw: InvalidRequest("%s", why).JSON(nil)}
+	}
+	return nil
+}
+
+func (s Face) looksforeign(r *http.Request) string {
+	base, err := url.Parse(s.BaseURL)
+	origins := r.Header.Values("Origin")
+	if err != nil || len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], base.Scheme+"://"+base.Host) {
+		return "Pages of other sites may not call this endpoint."
+	}
+	if strings.EqualFold(r.Host, base.Host) || domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname())) ||
+		!onLoopback(r) || edge.Among(s.TrustedProxies, edge.PeerAddress(r)) {
+		return ""
+	}
+	if _, presented := edge.BearerText(r.Header); presented {
+		return ""
+	}
+	return "Without a key this endpoint may not be called under another name than its own. " +
+		"Behind a proxy, have it pass the Host header, or name it in INTEGRITY_TRUSTED_PROXIES."
+}
+
+// onLoopback reports whether a request came in at a loopback address of this machine.
+func onLoopback(r *http.Request) bool {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if local == nil {
+		return false
+	}
+	at, err := netip.ParseAddrPort(local.String())
+	return err == nil && at.Addr().IsLoopback()
+}
+
+// object is a schema of the published contract.
+func object(file, component string, parameters ...string) json.RawMessage {
+	return edge.Must(schemas.Object(file, component, parameters...))
+}
+
+// certificateOnly is the contract's VerifyRequest without a hash.
+const certificateOnly = `{"type":"object","additionalProperties":false,"required":["publicId"],"properties":{"publicId":{"type":"string","description":"Of a certificate."}}}`
+
+// ordinaryMCP has read-oriented tools (specification, MCP endpoints).
+func (s Face) ordinaryMCP() *toolset {
+	const contract = schemas.CertificationOpenAPIFile
+	e := s.newEndpoint("integrity-ledger", web.Certificate, evidence.Spanish, []tool{
+		{name: "verificar_documento", scope: domain.VerifyRead, effect: Reads, limits: true,
+			input: object(contract, "VerifyRequest"), output: object(contract, "Verification"),
+			read: edge.Called(action.ReadVerification, s.VerifyHash)},
+		{name: "verificar_certificado", scope: domain.VerifyRead, effect: Reads, limits: true,
+			input: json.RawMessage(certificateOnly), output: object(contract, "PublicVerification"),
+			read: func(o *strictjson.Object) edge.ToolCall {
+				id := edge.PublicID(o.String("publicId", strictjson.Required))
+				return func(ctx context.Context, _ *edge.Call) (any, error) { return s.VerifyPublished(ctx, id, nil) }
+			}},
+		{name: "listar_documentos", scope: domain.ArtifactsRead, effect: Reads,
+			input: object(contract, "", "pageLimit", "offset"), output: object(contract, "Artifacts"),
+			read: func(o *strictjson.Object) edge.ToolCall {
+				limit, offset := edge.ReadPage(o)
+				return func(ctx context.Context, c *edge.Call) (any, error) { return s.ArtifactsOf(ctx, c, limit, offset) }
+			}},
+		{name: "consultar_consumo", scope: edge.AnyScope, effect: Reads,
+			input: object(contract, ""), output: object(contract, "AccountUsage"),
+			read: func(*strictjson.Object) edge.ToolCall {
+				return func(ctx context.Context, c *edge.Call) (any, error) { return s.MonthOf(ctx, c) }
+			}},
+	})
+	e.monthly = true
+	return e
+}
+
+// integrityMCP has the tools of hash-only registration.
+func (s Face) integrityMCP() *toolset {
+	const contract = schemas.OpenAPIFile
+	return s.newEndpoint("integrity-ledger-integrity", web.Record, evidence.English, []tool{
+		{name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: Repeats,
+			input: object(contract, "ReservationRequest"), output: object(contract, "Reservation"),
+			read: edge.Called(domain.ReadVersionReference, action.Single(s.Service, s.Reserve))},
+		{name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: Repeats, limits: true,
+			input: object(contract, "Declaration"), output: object(contract, "Registration"),
+			read: edge.Called(domain.ReadDeclaration, action.Single(s.Service, s.Register))},
+		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: Reads,
+			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
+			output: object(contract, "RecordView"), read: s.ReadLookup},
+		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: Reads,
+			input: object(contract, "", "companyReference", "sequence", "epoch", "limit"), output: object(contract, "Feed"),
+			read: func(o *strictjson.Object) edge.ToolCall {
+				company := domain.ReadReference(o, "companyReference")
+				after, limit := edge.Integer(o, "after", 0, strictjson.MaxInteger, 0), edge.Integer(o, "limit", 1, action.MaxFeedLimit, action.FeedLimit)
+				epoch := edge.Integer(o, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch)
+				return func(ctx context.Context, c *edge.Call) (any, error) {
+					page, known, err := s.ChangesAfter(ctx, c.Access, company, epoch, after, int(limit))
+					return edge.Response{Data: page, Epoch: &known}, err
+				}
+			}},
+		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: Reads, limits: true,
+			input: object(contract, "", "publicId", "at", "timestamps"), output: object(contract, "Evidence"),
+			read: func(o *strictjson.Object) edge.ToolCall {
+				id, at := edge.PublicID(o.String("publicId", strictjson.Required)), action.ReadMoment(o)
+				timestamps := o.Bool("timestamps", strictjson.Optional)
+				return func(ctx context.Context, c *edge.Call) (any, error) { return s.Export(ctx, c, id, at, timestamps) }
+			}},
+		{name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: Destroys,
+			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
+			read: func(o *strictjson.Object) edge.ToolCall {
+				revoked := domain.Revoke{PublicID: edge.PublicID(o.String("publicId", strictjson.Required)), Reason: action.ReadReason(o)}
+				return func(ctx context.Context, c *edge.Call) (any, error) {
+					return action.Single(s.Service, s.RevokeRecord)(ctx, c, revoked)
+				}
+			}},
+		{name: "integrity_verify", scope: domain.IntegrityRead, effect: Reads, limits: true,
+			input: object(contract, "", "publicId", "sha256"), output: object(contract, "Comparison"),
+			read: func(o *strictjson.Object) edge.ToolCall {
+				id, hash := edge.PublicID(o.String("publicId", strictjson.Required)), edge.OptionalHash(o)
+				return func(ctx context.Context, _ *edge.Call) (any, error) { return s.Comparison(ctx, id, hash) }
+			}},
+	})
+}

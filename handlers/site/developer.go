@@ -1,0 +1,137 @@
+package site
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/developers"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/web/reference"
+	"integrityledger/schemas"
+)
+
+const schemaType = "application/schema+json"
+
+// contract serves an OpenAPI document of this service: its own address, and the operator's words on its relationship
+// with an origin system.
+func (s *Site) contract(file string) edge.Handler {
+	var disclosed []string
+	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+		general, own := evidence.Limits(language, ""), evidence.Limits(language, s.Relationship[language])
+		disclosed = append(disclosed, general[len(general)-1], own[len(own)-1])
+	}
+	document := sync.OnceValues(func() ([]byte, error) { return schemas.OpenAPI(file, s.BaseURL, disclosed...) })
+	return func(r *http.Request) (any, error) {
+		raw, err := document()
+		if err != nil {
+			return nil, err
+		}
+		return s.document(r, raw)
+	}
+}
+
+// schema serves a JSON Schema, or test vectors.
+func (s *Site) schema(r *http.Request) (any, error) {
+	raw, err := schemas.Schema(edge.Variable(r, "name"), s.BaseURL)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		return nil, domain.Refuse(domain.NotFound, "There is no schema of that name.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.document(r, raw)
+	if !schemas.IsVectors(edge.Variable(r, "name")) {
+		resp.ContentType = schemaType
+	}
+	return resp, err
+}
+
+// trustedKeys publishes the operator's file as the service knows it. A key from here must be pinned through a trusted
+// channel before anything is believed of it.
+func (s *Site) trustedKeys(r *http.Request) (any, error) {
+	trusted := s.Keys().Trusted
+	if trusted == nil {
+		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+	}
+	published, err := trusted.Published()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := published.Marshal()
+	return edge.Cacheable(r, raw), err
+}
+
+// developerFile serves a file for developers, to be saved and not shown.
+func (s *Site) developerFile(r *http.Request) (any, error) {
+	i := slices.IndexFunc(s.downloads, func(d developers.Download) bool { return d.Name == edge.Variable(r, "file") })
+	if i < 0 {
+		return edge.Response{}, domain.Refuse(domain.NotFound, "There is no download of that name.")
+	}
+	file := s.downloads[i]
+	resp := edge.Cacheable(r, file.Body)
+	if strings.HasPrefix(file.ContentType, "text/") { // packages are kept as they were served
+		var err error
+		if resp, err = s.document(r, file.Body); err != nil {
+			return nil, err
+		}
+	}
+	resp.ContentType = file.ContentType
+	resp.Header.Set("Content-Disposition", `attachment; filename="`+file.Name+`"`)
+	return resp, nil
+}
+
+// developerPage is the same for everybody and for the life of the process.
+func (s *Site) developerPage(r *http.Request) (any, error) {
+	pages, err := s.guides()
+	if err != nil {
+		return nil, err
+	}
+	body, ok := pages[r.URL.Path]
+	if !ok {
+		return nil, domain.Refuse(domain.NotFound, "There is no such page.")
+	}
+	resp, err := s.document(r, body)
+	if err != nil {
+		return nil, err
+	}
+	resp.ContentType = edge.HTMLType
+	maps.Copy(resp.Header, web.PageHeader())
+	return resp, nil
+}
+
+// renderGuides makes the pages for developers from what this service publishes.
+func (s *Site) renderGuides() (map[string][]byte, error) {
+	d := web.Developers{Version: developers.Version, Operating: s.Operating, Codes: edge.Must(edge.ErrorCodes())}
+	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile}} {
+		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
+		if err != nil {
+			return nil, err
+		}
+		document, err := reference.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
+	}
+	for _, file := range s.downloads {
+		if !file.Earlier {
+			d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Kind: file.Kind, Size: len(file.Body), SHA256: file.SHA256})
+		}
+	}
+	for _, name := range s.Store.Plans.Names() {
+		if plan := s.Store.Plans[name]; name != domain.InternalPlan {
+			d.Plans = append(d.Plans, web.Plan{Name: name, Plan: plan})
+		}
+	}
+	slices.SortStableFunc(d.Plans, func(a, b web.Plan) int { return cmp.Compare(a.PerMinute, b.PerMinute) })
+	return s.site.Developers(d)
+}

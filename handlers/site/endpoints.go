@@ -1,0 +1,93 @@
+// Package site is the face for everybody: the pages in both languages, the documents for developers, and the probes of the
+// process.
+package site
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/action"
+	"integrityledger/handlers/developers"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/schemas"
+)
+
+// Config is what the pages are made of, beside the actions.
+type Config struct {
+	// Operating is the operators' manual, in Markdown, shown at /developers/operating. Nil: there is no such page.
+	Operating []byte
+	// Demo says that the service is a demo, whose terminal shows a link into the console.
+	Demo bool
+	// SecurityContact is where whoever finds a weakness may write, each a URI, separated by commas (RFC 9116); empty: the
+	// service does not say.
+	SecurityContact string
+}
+
+// Site is the face for everybody.
+type Site struct {
+	*action.Actions
+	Config
+	site      *web.Site
+	guides    func() (map[string][]byte, error) // pages for developers, by path
+	downloads []developers.Download
+	zipped    zipped
+}
+
+// New makes the site. It panics only if the program itself is broken: what it embeds does not parse.
+func New(a *action.Actions, pages *web.Site, c Config) *Site {
+	s := &Site{Actions: a, Config: c, site: pages, downloads: edge.Must(developers.Downloads())}
+	s.guides = sync.OnceValues(s.renderGuides)
+	return s
+}
+
+// Endpoints are the pages in both languages, with what they load, and the probes of the process.
+func (s *Site) Endpoints() []edge.Endpoint {
+	shown := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage}
+	unlimited := edge.Policy{Caller: edge.Anyone, Answer: edge.AsFile}
+	var endpoints []edge.Endpoint
+	both := func(path string, handle edge.Handler) {
+		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+			endpoints = append(endpoints, edge.Get(web.Path(language, path), handle, shown))
+		}
+	}
+	for _, name := range web.DeveloperPages() {
+		both(strings.TrimSuffix(web.DeveloperRoot+"/"+name, "/"), s.developerPage)
+	}
+	both(web.DeveloperRoot+"/reference/{group}", s.developerPage)
+	both(web.VerifyPath, s.verifyPage)
+	both("", s.frontPage)
+	for _, kind := range []web.Kind{web.Record, web.Certificate} {
+		path, show := kind.Path("{publicId}"), s.comparisonPage(kind)
+		both(path, show)
+		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+			endpoints = append(endpoints, edge.Post(web.Path(language, path), show, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyForm, Answer: edge.AsPage}))
+		}
+		endpoints = append(endpoints, edge.Get(path+"/qr.svg", s.qrCode(kind), shown))
+	}
+	endpoints = append(endpoints,
+		edge.Get("/errors/{code}", s.errorPage, shown),
+		edge.Get(web.LimitsPath, s.limitsPage, shown))
+	for _, e := range slices.Clone(endpoints) { // the one address of a page has no slash after it
+		if e.Method == http.MethodGet && e.Template != "/" {
+			endpoints = append(endpoints, edge.Get(e.Template+"/", s.WithoutSlash, shown))
+		}
+	}
+	document := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile}
+	published := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true, NoQuery: true}
+	return append(endpoints,
+		edge.Get("/api/integrity-openapi", s.contract(schemas.OpenAPIFile), published),
+		edge.Get("/api/openapi", s.contract(schemas.CertificationOpenAPIFile), published),
+		edge.Get("/schemas/{name}", s.schema, published),
+		edge.Get("/robots.txt", s.robots, document),
+		edge.Get("/favicon.ico", s.favicon, document),
+		edge.Get(securityRoute, s.securityText, document),
+		edge.Get(web.DeveloperRoot+"/{file}", s.developerFile, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsPage, AnyOrigin: true, NoQuery: true}),
+		edge.Get("/.well-known/integrity-trusted-keys.json", s.trustedKeys, shown),
+		edge.Get(web.AssetRoute, s.asset, unlimited),
+		edge.Get("/healthz", s.Health, unlimited),
+		edge.Get("/readyz", s.Readiness, unlimited))
+}

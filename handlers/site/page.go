@@ -1,0 +1,335 @@
+package site
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	xlanguage "golang.org/x/text/language"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/edge"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
+)
+
+// frontPage says what the service is.
+func (s *Site) frontPage(r *http.Request) (any, error) {
+	return publicPage(s.site.Front(edge.Language(r)))
+}
+
+// verifyPage verifies evidence offline, in the browser.
+func (s *Site) verifyPage(r *http.Request) (any, error) {
+	return publicPage(s.site.Verify(edge.Language(r)))
+}
+
+// comparisonPage is the page behind a public link. It ignores the query and the forms of other sites, so that nobody
+// can lead a person to a result; a hash is compared only where somebody has pasted it into the form, and then no file
+// was.
+func (s *Site) comparisonPage(kind web.Kind) edge.Handler {
+	show := s.showRecord
+	if kind == web.Certificate {
+		show = s.showCertificate
+	}
+	return func(r *http.Request) (any, error) {
+		if resp, other := inReadersLanguage(r); other {
+			return resp, nil
+		}
+		id, err := pageID(r, kind)
+		if err != nil {
+			return edge.Elsewhere(r, err)
+		}
+		shown := web.Comparison{Kind: kind, Language: edge.Language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String())}
+		var hash *[32]byte
+		if r.Method == http.MethodPost && !edge.FromElsewhere(r) {
+			if sum, text, ok := pasted(edge.Form(r)); ok {
+				hash, shown.Pasted = &sum, true
+			} else {
+				shown.HashInvalid, shown.HashText = true, text
+			}
+		}
+		if err := show(r.Context(), id, hash, &shown); err != nil {
+			return edge.Response{}, err
+		}
+		resp, err := edge.Page(s.site.Comparison(shown))
+		resp.Header.Set("Vary", "Accept-Language")
+		if shown.HashInvalid {
+			resp.Status, resp.Code = http.StatusUnprocessableEntity, domain.InvalidData
+		}
+		return resp, err
+	}
+}
+
+func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
+	id, ok := domain.ParsePublicID(edge.Variable(r, "publicId"))
+	switch {
+	case ok:
+		return id, nil
+	case kind == web.Certificate:
+		return id, domain.ErrUnknownCertificate
+	default:
+		return id, query.ErrUnknownPublicID
+	}
+}
+
+// showRecord adds the comparison with a record, and what is shown of a validated one.
+func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
+	view, err := s.Comparison(ctx, id, sum)
+	if err != nil {
+		return err
+	}
+	if view.Checks.Signature != nil {
+		shown.Values.Signature = string(*view.Checks.Signature)
+	}
+	if view.Checks.VersionState != nil {
+		shown.Values.State = string(*view.Checks.VersionState)
+	}
+	shown.Result = string(view.Result)
+	pastedResult(shown, view.Checks.FileMatch)
+	if view.ReceivedAt == nil {
+		return nil
+	}
+	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
+}
+
+// certificateResults are the results under whose names a page shows the reasons of a certificate's comparison, where the
+// names differ.
+var certificateResults = map[wire.VerificationReason]string{
+	wire.ReasonMatch: web.MatchCurrent, wire.ReasonReplaced: web.MatchHistorical, wire.ReasonRevoked: web.RecordRevoked,
+}
+
+// showCertificate adds the comparison with a certificate, and what was authorized for publication in a validated one.
+// The state of any other is not shown.
+func (s *Site) showCertificate(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
+	stored, err := s.Store.AnyCertificate(ctx, id)
+	if err != nil {
+		return err
+	}
+	view, payload := s.Certify(stored, sum)
+	shown.Result = cmp.Or(certificateResults[view.Reason], string(view.Reason))
+	if !view.SignatureValid {
+		shown.Values.Signature = string(evidence.Invalid)
+		return nil
+	}
+	shown.Values.Signature, shown.Values.State = string(evidence.Valid), string(view.CertificateStatus)
+	pastedResult(shown, view.HashMatches)
+	if payload.Title != nil {
+		shown.CertifiedTitle = *payload.Title
+	}
+	if payload.OrganizationName != nil {
+		shown.OrganizationName = *payload.OrganizationName
+	}
+	return s.showSigned(shown, payload.IssuedAt, stored.KeyID)
+}
+
+// pastedResult says that a pasted hash was compared, where one was: the server has seen no file, so no result that it
+// shows is that of one.
+func pastedResult(shown *web.Comparison, match *bool) {
+	switch {
+	case match == nil:
+	case *match:
+		shown.Values.File = "hash-match"
+	default:
+		shown.Values.File = "hash-mismatch"
+	}
+}
+
+// showSigned adds when, and with which key, what was validated was signed.
+func (s *Site) showSigned(shown *web.Comparison, at, keyID string) (err error) {
+	key, _ := s.Keys().Trusted.Lookup(keyID)
+	shown.KeyID, shown.FingerprintSHA256 = key.KeyID, key.FingerprintSHA256
+	shown.At, err = time.Parse(time.RFC3339, at)
+	return err
+}
+
+// pasted reads the form. Spaces round a hash come from copying.
+func pasted(values url.Values) (sum [32]byte, text string, ok bool) {
+	if len(values["sha256"]) != 1 {
+		return sum, "", false
+	}
+	text = strings.TrimSpace(values.Get("sha256"))
+	sum, ok = domain.ParseSHA256(text)
+	return sum, text, ok
+}
+
+// qrCode draws the link of a page. It says nothing about whether there is anything under it.
+func (s *Site) qrCode(kind web.Kind) edge.Handler {
+	return func(r *http.Request) (any, error) {
+		id, err := pageID(r, kind)
+		if err != nil {
+			return edge.Response{}, err
+		}
+		image, err := web.QR(s.BaseURL + kind.Path(id.String()))
+		if err != nil {
+			return edge.Response{}, err
+		}
+		resp := edge.Cacheable(r, image)
+		resp.ContentType = "image/svg+xml"
+		return resp, nil
+	}
+}
+
+// asset serves what pages load, for ever: its name changes with its bytes.
+func (s *Site) asset(r *http.Request) (any, error) {
+	asset, ok := s.site.Asset(edge.Variable(r, "name"))
+	if !ok {
+		return nil, domain.Refuse(domain.NotFound, "There is no such file.")
+	}
+	return edge.Response{
+		Raw: asset.Body, ContentType: asset.ContentType, Cache: edge.PublicForever,
+		Header: http.Header{"Content-Security-Policy": {asset.Policy}},
+	}, nil
+}
+
+// FailurePage shows a failure to a person; status, code and headers stay those of resp. What keeps a record from being
+// shown is never the look of a mismatch.
+func (s *Site) FailurePage(r *http.Request, resp edge.Response, err error) edge.Response {
+	f := web.Failure{
+		Language: edge.Language(r), Code: resp.Code, Path: r.URL.EscapedPath(),
+		RetryAfter: resp.Header.Get("Retry-After"), NotFound: resp.Status == http.StatusNotFound,
+	}
+	if f.NotFound && f.Language == evidence.Spanish && !chosen(r) { // what is not there has no language of its own
+		f.Language = readersLanguage(r, f.Language)
+		resp.Header.Set("Vary", "Accept-Language")
+	}
+	for _, kind := range []web.Kind{web.Record, web.Certificate} {
+		if path := strings.TrimPrefix(f.Path, "/en"); strings.HasPrefix(path, kind.Path("")) {
+			f.Kind, f.Translation = kind, web.Path(web.Other(f.Language), path)
+			if f.Language == evidence.Spanish { // also for a person whose browser prefers English
+				f.Path += "?" + web.Chosen
+			} else {
+				f.Translation += "?" + web.Chosen
+			}
+		}
+	}
+	switch {
+	case resp.Status == http.StatusTooManyRequests || resp.Status == http.StatusServiceUnavailable || edge.Refusal(err) == nil:
+		f.Result = web.Unavailable
+	case resp.Code == domain.RecordNotFound || resp.Code == domain.CertificateNotFound:
+		f.Result = web.NotFound
+	}
+	body, renderErr := s.site.Failure(f)
+	if renderErr != nil {
+		return resp
+	}
+	resp.Failure, resp.Raw, resp.ContentType = nil, body, edge.HTMLType
+	maps.Copy(resp.Header, web.PageHeader())
+	return resp
+}
+
+// publicPage is a page that is the same for everybody: anyone may keep it for five minutes.
+func publicPage(body []byte, err error) (edge.Response, error) {
+	resp, err := edge.Page(body, err)
+	resp.Cache = edge.PublicMinutes
+	return resp, err
+}
+
+// inBothLanguages is a public page that begins in the one that the browser prefers.
+func inBothLanguages(body []byte, err error) (edge.Response, error) {
+	resp, err := publicPage(body, err)
+	resp.Header.Set("Vary", "Accept-Language")
+	return resp, err
+}
+
+// errorPage explains a code: it is where the type of an error leads.
+func (s *Site) errorPage(r *http.Request) (any, error) {
+	code, ok := s.Codes[domain.Code(strings.ReplaceAll(strings.ToUpper(edge.Variable(r, "code")), "-", "_"))]
+	switch {
+	case !ok:
+		return nil, domain.Refuse(domain.NotFound, "There is no error with that name.")
+	case code.Address() != r.URL.Path: // the code as answers write it
+		return edge.Moved(r, code.Address()), nil
+	}
+	return inBothLanguages(s.site.Code(code, readersLanguage(r, evidence.English)))
+}
+
+// inReadersLanguage leads whoever follows a link, which is in Spanish, to the page in English where their browser prefers
+// that. A person who has chosen Spanish there stays.
+func inReadersLanguage(r *http.Request) (resp edge.Response, elsewhere bool) {
+	if r.Method == http.MethodPost || edge.Language(r) == evidence.English || chosen(r) {
+		return resp, false
+	}
+	elsewhere = readersLanguage(r, evidence.Spanish) == evidence.English
+	return edge.Response{Status: http.StatusFound, Empty: true, Header: http.Header{"Location": {web.Path(evidence.English, r.URL.EscapedPath())}, "Vary": {"Accept-Language"}}}, elsewhere
+}
+
+// chosen is true of a reader who has chosen Spanish.
+func chosen(r *http.Request) bool {
+	return slices.Contains(strings.Split(r.URL.RawQuery, "&"), web.Chosen)
+}
+
+// maxLanguages bounds, in bytes, the Accept-Language that is judged; a longer one prefers nothing.
+const maxLanguages = 500
+
+// readersLanguage is the one that the browser prefers, and English for a reader of other languages only. A browser that
+// names no language, as * does not, gets the other.
+func readersLanguage(r *http.Request, other evidence.Language) evidence.Language {
+	preferred := strings.Join(r.Header.Values("Accept-Language"), ",")
+	if len(preferred) > maxLanguages {
+		return other
+	}
+	wanted, _, _ := xlanguage.ParseAcceptLanguage(preferred)
+	wanted = slices.DeleteFunc(wanted, func(tag xlanguage.Tag) bool { return tag == anyLanguage })
+	switch _, i, sure := ownLanguages.Match(wanted...); {
+	case len(wanted) == 0:
+		return other
+	case sure == xlanguage.No:
+		return evidence.English
+	default:
+		return []evidence.Language{evidence.Spanish, evidence.English}[i]
+	}
+}
+
+var anyLanguage = xlanguage.MustParse("mul") // what * is read as
+
+var ownLanguages = xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.Spanish, xlanguage.English})
+
+// robots says what is not for those that list pages: what answers programs, and what is of one person.
+const robots = "User-agent: *\nAllow: /api/integrity-openapi\nAllow: /api/openapi\nDisallow: /api/\nDisallow: /console\nDisallow: /en/console\nDisallow: /oauth/\nDisallow: /en/oauth/\n"
+
+// plainText is a text that anyone may keep for five minutes.
+func plainText(r *http.Request, text string) (any, error) {
+	resp := edge.Cacheable(r, []byte(text))
+	resp.ContentType = "text/plain; charset=utf-8"
+	return resp, nil
+}
+
+func (s *Site) robots(r *http.Request) (any, error) { return plainText(r, robots) }
+
+// securityText says where to write of a weakness (RFC 9116), where the operator has said so.
+func (s *Site) securityText(r *http.Request) (any, error) {
+	if s.SecurityContact == "" {
+		return nil, domain.Refuse(domain.NotFound, "The operator of this service has not said where to write of a weakness.")
+	}
+	var b strings.Builder
+	for contact := range strings.SplitSeq(s.SecurityContact, ",") {
+		fmt.Fprintf(&b, "Contact: %s\n", strings.TrimSpace(contact))
+	}
+	expires := s.Now().UTC().Truncate(24*time.Hour).AddDate(0, 6, 0) // the text is as true as the service's settings
+	fmt.Fprintf(&b, "Expires: %s\nPreferred-Languages: es, en\nCanonical: %s%s\n", expires.Format(time.RFC3339), s.BaseURL, securityRoute)
+	return plainText(r, b.String())
+}
+
+// favicon is the picture for those that read no page.
+func (s *Site) favicon(r *http.Request) (any, error) {
+	picture, err := web.Icon()
+	resp := edge.Cacheable(r, picture)
+	resp.ContentType = "image/x-icon"
+	return resp, err
+}
+
+// limitsPage shows the fixed text on what is and is not proven (contract section 10).
+func (s *Site) limitsPage(r *http.Request) (any, error) {
+	return inBothLanguages(s.site.Limits(readersLanguage(r, evidence.English)))
+}
+
+// securityRoute is where RFC 9116 has whoever finds a weakness look.
+const securityRoute = "/.well-known/security.txt"
