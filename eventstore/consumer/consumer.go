@@ -77,7 +77,7 @@ type Progress struct {
 // Config is what a Consumer is made of.
 type Config struct {
 	Name string
-	Pool *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half is for what Handle reads
+	Pool *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half reads beside them
 	// Nodes, also from Primary.ConsumerPool, hold the transactions of sources that are Sharded, and nothing else. Nil:
 	// Pool does.
 	Nodes   *Nodes

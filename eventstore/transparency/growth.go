@@ -287,6 +287,7 @@ func (g *growth) news(ctx context.Context) (leaves []byte, err error) {
 			continue
 		}
 		g.runs = append(g.runs, run{g.row.size + int64(len(leaves)/32), domain.Shard(shard), after + 1, int64(len(hashes))})
+		leaves = slices.Grow(leaves, 32*len(hashes))
 		for _, hash := range hashes {
 			leaves = append(leaves, hash[:]...)
 		}
