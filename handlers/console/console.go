@@ -44,7 +44,7 @@ type Config struct {
 type Console struct {
 	*action.Actions
 	Config
-	site    *web.Site
+	site    web.ConsolePages
 	console *core                                  // nil: the pages for people who have signed in are not there
 	exports *fair.Semaphore[domain.OrganizationID] // of histories under way
 	founded *edge.AddressLimit                     // organizations that people have made by themselves
@@ -52,7 +52,9 @@ type Console struct {
 
 // The parts of the console.
 type (
-	door          struct{ *Console } // signing in and up, invitations, links with a provider, passkeys
+	door          struct{ *Console } // signing in and up, invitations
+	passkeyDoor   struct{ door }
+	linkDoor      struct{ door } // links of a member with an identity of a provider
 	securityPages struct{ *Console }
 	recordPages   struct{ *Console }
 	webhookPages  struct{ *Console }
@@ -67,7 +69,7 @@ type (
 // New makes the console.
 func New(a *action.Actions, site *web.Site, c Config) *Console {
 	return &Console{
-		Actions: a, Config: c, site: site, console: newCore(a.Edge),
+		Actions: a, Config: c, site: web.ConsolePages{Site: site}, console: newCore(a.Edge),
 		exports: newExports(a.Closing),
 		founded: &edge.AddressLimit{Most: organizationsPerDay, Window: 24 * time.Hour},
 	}
@@ -431,7 +433,7 @@ func (s *Console) frameOf(r *http.Request, name string) web.Console {
 // Endpoints are the pages for people who have signed in, in both languages, and the way in.
 func (s *Console) Endpoints() []edge.Endpoint {
 	entry := door{s}
-	endpoints := entry.links()
+	endpoints := linkDoor{entry}.endpoints()
 	if s.console == nil {
 		return endpoints
 	}
@@ -489,12 +491,13 @@ func (s *Console) Endpoints() []edge.Endpoint {
 	memberPages{s}.endpoints(both)
 	planPages{s}.endpoints(both)
 	if s.console.passkeys != nil {
-		both(edge.Post, "/passkey/options", entry.passkeyOptions, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute})
-		both(edge.Post, "/passkey", entry.passkeySignIn, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired})
-		both(edge.Post, "/prove/options", entry.passkeyOptions, script)
-		both(edge.Post, "/prove/passkey", entry.provePasskey, spoken)
-		both(edge.Post, "/security/passkeys/options", entry.newPasskeyOptions, script)
-		both(edge.Post, "/security/passkeys", entry.addPasskey, spoken)
+		passkeys := passkeyDoor{entry}
+		both(edge.Post, "/passkey/options", passkeys.passkeyOptions, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute})
+		both(edge.Post, "/passkey", passkeys.passkeySignIn, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired})
+		both(edge.Post, "/prove/options", passkeys.passkeyOptions, script)
+		both(edge.Post, "/prove/passkey", passkeys.provePasskey, spoken)
+		both(edge.Post, "/security/passkeys/options", passkeys.newPasskeyOptions, script)
+		both(edge.Post, "/security/passkeys", passkeys.addPasskey, spoken)
 	}
 	return endpoints
 }

@@ -20,7 +20,7 @@ import (
 // the browser.
 const signInCookie = "integrity_sign_in"
 
-func (s door) cookie(value string, age int) string {
+func (s linkDoor) cookie(value string, age int) string {
 	cookie := http.Cookie{ //nolint:gosec // Secure, but where the service itself is http on loopback
 		Name: signInCookie, Value: value, Path: edge.SignedInRoute, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: strings.HasPrefix(s.BaseURL, "https://"),
@@ -37,7 +37,7 @@ func attempt(random string) oauth.Attempt {
 }
 
 // linkPage shows what the person would consent to, and for which organization.
-func (s door) linkPage(r *http.Request) (any, error) {
+func (s linkDoor) linkPage(r *http.Request) (any, error) {
 	code := edge.Variable(r, "code")
 	c := edge.CallOf(r)
 	shown := web.Link{Language: edge.Language(r), Path: "/oauth/link/" + code, Issuer: s.OAuth.Issuer, State: web.LinkOffered}
@@ -60,7 +60,7 @@ func (s door) linkPage(r *http.Request) (any, error) {
 // signIn sends the browser to the provider. Only linkPage leads here: neither a page of another site nor an address
 // that was mailed can begin it, so whoever comes back has seen what they consent to. (Browsers that do not say where a
 // request began, because they are of before 2023 or the service is plain http, are let through.)
-func (s door) signIn(r *http.Request) (any, error) {
+func (s linkDoor) signIn(r *http.Request) (any, error) {
 	code, shown := edge.Variable(r, "code"), edge.Language(r)
 	begun := r.Header.Get("Sec-Fetch-Site")
 	if _, _, ok := domain.ParseLinkCode(code); !ok || begun != "" && begun != "same-origin" {
@@ -78,7 +78,7 @@ func (s door) signIn(r *http.Request) (any, error) {
 
 // signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has
 // signed in, or signs in to the console, whose cookie is another.
-func (s door) signedIn(r *http.Request) (any, error) {
+func (s linkDoor) signedIn(r *http.Request) (any, error) {
 	if answer, ours, err := s.fromProvider(r); ours {
 		return answer, err
 	}
@@ -124,7 +124,7 @@ func (s door) signedIn(r *http.Request) (any, error) {
 }
 
 // linkFailure shows what the person can do about a refusal.
-func (s door) linkFailure(shown web.Link, err error) (edge.Response, error) {
+func (s linkDoor) linkFailure(shown web.Link, err error) (edge.Response, error) {
 	refused := edge.Refusal(err)
 	if refused == nil {
 		return edge.Response{}, err
@@ -142,7 +142,7 @@ func (s door) linkFailure(shown web.Link, err error) (edge.Response, error) {
 }
 
 // showLink renders the page. Once there is nothing more to sign in for, the cookie goes.
-func (s door) showLink(shown web.Link, status int) (edge.Response, error) {
+func (s linkDoor) showLink(shown web.Link, status int) (edge.Response, error) {
 	resp, err := edge.Page(s.site.Link(shown))
 	resp.Status = status
 	if shown.State != web.LinkOffered {
@@ -151,8 +151,8 @@ func (s door) showLink(shown web.Link, status int) (edge.Response, error) {
 	return resp, err
 }
 
-// links are the pages that tie an identity of a provider to a member.
-func (s door) links() (endpoints []edge.Endpoint) {
+// endpoints are the pages that tie an identity of a provider to a member.
+func (s linkDoor) endpoints() (endpoints []edge.Endpoint) {
 	if s.OAuth == nil || !s.OAuth.CanSignIn() {
 		return nil
 	}

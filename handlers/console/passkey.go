@@ -78,7 +78,7 @@ func parseHandle(raw []byte) (o domain.OrganizationID, member domain.MemberID, o
 	return domain.OrganizationID(raw[:len(o)]), domain.MemberID(raw[len(o):]), true
 }
 
-func (s door) holder(ctx context.Context, o domain.OrganizationID, member domain.MemberID) (h passkeyHolder, err error) {
+func (s passkeyDoor) holder(ctx context.Context, o domain.OrganizationID, member domain.MemberID) (h passkeyHolder, err error) {
 	if h.Membership, err = s.Store.Membership(ctx, o, member); err != nil {
 		return h, err
 	}
@@ -95,7 +95,7 @@ type challenge struct {
 
 // challengeOptions answers the options that the page's script gives to the browser. Anybody may ask for them, so nothing
 // is stored: the cookie carries the challenge, signed. A row is written when it is used, by whoever has a passkey.
-func (s door) challengeOptions(options any, data *webauthn.SessionData) (edge.Response, error) {
+func (s passkeyDoor) challengeOptions(options any, data *webauthn.SessionData) (edge.Response, error) {
 	kept, err := json.Marshal(challenge{Epoch: s.Epoch(), Until: s.Now().Add(challengeLifetime), SessionData: *data})
 	if err != nil {
 		return edge.Response{}, err
@@ -108,7 +108,7 @@ func (s door) challengeOptions(options any, data *webauthn.SessionData) (edge.Re
 const challengeLabel = "passkey-challenge"
 
 // challengeOf reads the challenge of the request's cookie.
-func (s door) challengeOf(r *http.Request) (c challenge, err error) {
+func (s passkeyDoor) challengeOf(r *http.Request) (c challenge, err error) {
 	kept, ok := domain.SignedText(s.Installation.Secret, challengeLabel, s.cookieValue(r, challengeCookie))
 	if !ok || json.Unmarshal(kept, &c) != nil || c.Epoch != s.Epoch() || !s.Now().Before(c.Until) {
 		return c, errPasskeyRefused
@@ -117,7 +117,7 @@ func (s door) challengeOf(r *http.Request) (c challenge, err error) {
 }
 
 // useChallenge uses a challenge up, once what was signed is judged; of any number of answers to it one goes on.
-func (s door) useChallenge(r *http.Request, c challenge) error {
+func (s passkeyDoor) useChallenge(r *http.Request, c challenge) error {
 	used, err := s.Store.UseChallenge(r.Context(), sha256.Sum256([]byte(c.Challenge)), c.Until)
 	if err == nil && !used {
 		err = errPasskeyRefused
@@ -129,7 +129,7 @@ func (s door) useChallenge(r *http.Request, c challenge) error {
 var errPasskeyRefused = domain.Refuse(domain.InvalidState, "This passkey was not accepted; try again, or sign in by mail.")
 
 // passkeyOptions begins a sign-in, or a proof of a person who has signed in.
-func (s door) passkeyOptions(r *http.Request) (any, error) {
+func (s passkeyDoor) passkeyOptions(r *http.Request) (any, error) {
 	options, data, err := s.console.passkeys.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
 	if err != nil {
 		return nil, fmt.Errorf("begin a sign-in: %w", err)
@@ -138,7 +138,7 @@ func (s door) passkeyOptions(r *http.Request) (any, error) {
 }
 
 // passkeySignIn signs the holder of a passkey in.
-func (s door) passkeySignIn(r *http.Request) (any, error) {
+func (s passkeyDoor) passkeySignIn(r *http.Request) (any, error) {
 	holder, err := s.usedPasskey(r)
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (s door) passkeySignIn(r *http.Request) (any, error) {
 }
 
 // provePasskey proves again who the person is that has signed in.
-func (s door) provePasskey(r *http.Request) (any, error) {
+func (s passkeyDoor) provePasskey(r *http.Request) (any, error) {
 	holder, err := s.usedPasskey(r)
 	c := edge.CallOf(r)
 	if err == nil && (holder.Organization != c.Session.Organization || holder.Member != c.Session.Member) {
@@ -172,7 +172,7 @@ func (s door) provePasskey(r *http.Request) (any, error) {
 }
 
 // usedPasskey finds whose passkey has signed the challenge.
-func (s door) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
+func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 	asked, err := s.challengeOf(r)
 	if err != nil {
 		return h, err
@@ -227,7 +227,7 @@ func (s door) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 	return h, errPasskeyRefused
 }
 
-func (s door) refusePasskey(r *http.Request, err error) error {
+func (s passkeyDoor) refusePasskey(r *http.Request, err error) error {
 	details := ""
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		details = e.Details + " " + e.DevInfo
@@ -237,7 +237,7 @@ func (s door) refusePasskey(r *http.Request, err error) error {
 }
 
 // newPasskeyOptions begins the making of a passkey.
-func (s door) newPasskeyOptions(r *http.Request) (any, error) {
+func (s passkeyDoor) newPasskeyOptions(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (s door) newPasskeyOptions(r *http.Request) (any, error) {
 }
 
 // addPasskey adds what an authenticator has made, under the name that the person gave it.
-func (s door) addPasskey(r *http.Request) (any, error) {
+func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}

@@ -104,6 +104,9 @@ func (f consoleFrame) RoleName(role domain.Role) any {
 	return f.C["Roles"].(map[string]any)[string(role)]
 }
 
+// ConsolePages are the pages for people who have signed in.
+type ConsolePages struct{ *Site }
+
 func (s *Site) consoleFrame(c Console) consoleFrame {
 	t := s.catalogue(c.Language, Record)
 	words := t.words["Console"].(map[string]any)
@@ -239,7 +242,7 @@ type Overview struct {
 func (o Overview) Rows() []RecordRow { return o.Records }
 
 // Overview renders it.
-func (s *Site) Overview(o Overview) ([]byte, error) {
+func (s ConsolePages) Overview(o Overview) ([]byte, error) {
 	return render(s.console, "overview.html", struct {
 		consoleFrame
 		Overview
@@ -299,7 +302,7 @@ func (f consoleFrame) BrowserName(userAgent string) string {
 }
 
 // Security renders it.
-func (s *Site) Security(p Security) ([]byte, error) {
+func (s ConsolePages) Security(p Security) ([]byte, error) {
 	return render(s.console, "security.html", struct {
 		consoleFrame
 		Security

@@ -27,7 +27,7 @@ type Company struct {
 type KeyName struct{ ID, Name string }
 
 // Companies renders them.
-func (s *Site) Companies(p Companies) ([]byte, error) {
+func (s ConsolePages) Companies(p Companies) ([]byte, error) {
 	return render(s.console, "companies.html", struct {
 		consoleFrame
 		Companies
@@ -35,7 +35,7 @@ func (s *Site) Companies(p Companies) ([]byte, error) {
 }
 
 // CompanyStatus renders what closing or opening a company does.
-func (s *Site) CompanyStatus(c Console, reference string) ([]byte, error) {
+func (s ConsolePages) CompanyStatus(c Console, reference string) ([]byte, error) {
 	return render(s.console, "companies-status.html", struct {
 		consoleFrame
 		Reference string

@@ -51,7 +51,7 @@ type DocumentCertificate struct {
 }
 
 // Documents renders it.
-func (s *Site) Documents(d Documents) ([]byte, error) {
+func (s ConsolePages) Documents(d Documents) ([]byte, error) {
 	return render(s.console, "documents.html", struct {
 		consoleFrame
 		Documents
@@ -68,7 +68,7 @@ type Upload struct {
 }
 
 // Upload renders it.
-func (s *Site) Upload(u Upload) ([]byte, error) {
+func (s ConsolePages) Upload(u Upload) ([]byte, error) {
 	f := struct {
 		consoleFrame
 		Upload
@@ -118,12 +118,12 @@ func (p DocumentPage) Found(outcome string) (found []domain.DetectorResult) {
 }
 
 // Document renders the page of a document.
-func (s *Site) Document(p DocumentPage) ([]byte, error) {
+func (s ConsolePages) Document(p DocumentPage) ([]byte, error) {
 	return render(s.console, "document.html", s.documentFrame(p))
 }
 
 // DocumentStep renders the page of a step, whose name is that of the template.
-func (s *Site) DocumentStep(p DocumentPage) ([]byte, error) {
+func (s ConsolePages) DocumentStep(p DocumentPage) ([]byte, error) {
 	f := s.documentFrame(p)
 	if p.Console.Name == "document-review" {
 		f.Script = "consoledocuments.js"
@@ -136,7 +136,7 @@ type documentFrame struct {
 	DocumentPage
 }
 
-func (s *Site) documentFrame(p DocumentPage) documentFrame {
+func (s ConsolePages) documentFrame(p DocumentPage) documentFrame {
 	return documentFrame{s.consoleFrame(p.Console), p}
 }
 

@@ -46,13 +46,13 @@ func (f historyFrame) TargetPage(e Happened) string {
 }
 
 // History renders it.
-func (s *Site) History(h History) ([]byte, error) {
+func (s ConsolePages) History(h History) ([]byte, error) {
 	f := historyFrame{s.consoleFrame(h.Console), h}
 	f.Script = "consolehistory.js"
 	return render(s.console, "history.html", f)
 }
 
 // HistoryRows renders the rows of the events alone.
-func (s *Site) HistoryRows(h History) ([]byte, error) {
+func (s ConsolePages) HistoryRows(h History) ([]byte, error) {
 	return render(s.console, "history-rows", historyFrame{s.consoleFrame(h.Console), h})
 }

@@ -34,7 +34,7 @@ type Keys struct {
 }
 
 // Keys renders it.
-func (s *Site) Keys(p Keys) ([]byte, error) {
+func (s ConsolePages) Keys(p Keys) ([]byte, error) {
 	return render(s.console, "keys.html", struct {
 		consoleFrame
 		Keys
@@ -71,7 +71,7 @@ func (k NewKey) Limited() bool {
 }
 
 // NewKey renders it.
-func (s *Site) NewKey(p NewKey) ([]byte, error) {
+func (s ConsolePages) NewKey(p NewKey) ([]byte, error) {
 	f := struct {
 		consoleFrame
 		NewKey
@@ -96,7 +96,7 @@ func (k MadeKey) Try() string {
 }
 
 // MadeKey renders it.
-func (s *Site) MadeKey(p MadeKey) ([]byte, error) {
+func (s ConsolePages) MadeKey(p MadeKey) ([]byte, error) {
 	return render(s.console, "keys-made.html", struct {
 		consoleFrame
 		Made MadeKey
@@ -113,12 +113,12 @@ type KeyForm struct {
 }
 
 // Key renders it.
-func (s *Site) Key(p KeyForm) ([]byte, error) { return s.keyForm("keys-key.html", p) }
+func (s ConsolePages) Key(p KeyForm) ([]byte, error) { return s.keyForm("keys-key.html", p) }
 
 // RevokeKey renders what stops with a key.
-func (s *Site) RevokeKey(p KeyForm) ([]byte, error) { return s.keyForm("keys-revoke.html", p) }
+func (s ConsolePages) RevokeKey(p KeyForm) ([]byte, error) { return s.keyForm("keys-revoke.html", p) }
 
-func (s *Site) keyForm(name string, p KeyForm) ([]byte, error) {
+func (s ConsolePages) keyForm(name string, p KeyForm) ([]byte, error) {
 	return render(s.console, name, struct {
 		consoleFrame
 		Form KeyForm
@@ -138,7 +138,7 @@ type RotatedKey struct {
 }
 
 // RotateKey renders it.
-func (s *Site) RotateKey(p RotatedKey) ([]byte, error) {
+func (s ConsolePages) RotateKey(p RotatedKey) ([]byte, error) {
 	return render(s.console, "keys-rotate.html", struct {
 		consoleFrame
 		Form RotatedKey

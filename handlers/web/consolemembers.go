@@ -34,7 +34,7 @@ type Member struct {
 }
 
 // Members renders it.
-func (s *Site) Members(m Members) ([]byte, error) {
+func (s ConsolePages) Members(m Members) ([]byte, error) {
 	return render(s.console, "members.html", struct {
 		consoleFrame
 		Members
@@ -58,7 +58,7 @@ type MemberPage struct {
 }
 
 // MemberPage renders it.
-func (s *Site) MemberPage(m MemberPage) ([]byte, error) {
+func (s ConsolePages) MemberPage(m MemberPage) ([]byte, error) {
 	return render(s.console, "member.html", struct {
 		consoleFrame
 		MemberPage
@@ -76,7 +76,7 @@ type MemberStep struct {
 }
 
 // MemberStep renders it.
-func (s *Site) MemberStep(m MemberStep) ([]byte, error) {
+func (s ConsolePages) MemberStep(m MemberStep) ([]byte, error) {
 	return render(s.console, "member-step.html", struct {
 		consoleFrame
 		MemberStep

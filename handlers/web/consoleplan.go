@@ -76,7 +76,7 @@ type Entry struct {
 }
 
 // PlanPage renders it.
-func (s *Site) PlanPage(p PlanPage) ([]byte, error) {
+func (s ConsolePages) PlanPage(p PlanPage) ([]byte, error) {
 	type allowances struct {
 		consoleFrame
 		Allowances []Allowance

@@ -41,7 +41,7 @@ func (r Records) Rows() []RecordRow { return r.Records }
 func (r Records) Statuses() []string { return []string{"current", "superseded", "revoked"} }
 
 // Records renders it.
-func (s *Site) Records(r Records) ([]byte, error) {
+func (s ConsolePages) Records(r Records) ([]byte, error) {
 	f := struct {
 		consoleFrame
 		Records
@@ -72,12 +72,12 @@ type RecordPage struct {
 }
 
 // Record renders it.
-func (s *Site) Record(p RecordPage) ([]byte, error) { return s.recordPage("record.html", p) }
+func (s ConsolePages) Record(p RecordPage) ([]byte, error) { return s.recordPage("record.html", p) }
 
 // Revoke renders the page that asks before a revocation.
-func (s *Site) Revoke(p RecordPage) ([]byte, error) { return s.recordPage("revoke.html", p) }
+func (s ConsolePages) Revoke(p RecordPage) ([]byte, error) { return s.recordPage("revoke.html", p) }
 
-func (s *Site) recordPage(name string, p RecordPage) ([]byte, error) {
+func (s ConsolePages) recordPage(name string, p RecordPage) ([]byte, error) {
 	return render(s.console, name, struct {
 		consoleFrame
 		RecordPage

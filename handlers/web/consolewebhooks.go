@@ -25,7 +25,7 @@ type Webhooks struct {
 }
 
 // Webhooks renders it.
-func (s *Site) Webhooks(p Webhooks) ([]byte, error) {
+func (s ConsolePages) Webhooks(p Webhooks) ([]byte, error) {
 	return render(s.console, "webhooks.html", struct {
 		consoleFrame
 		Webhooks
@@ -60,7 +60,7 @@ type NewWebhook struct {
 }
 
 // NewWebhook renders it.
-func (s *Site) NewWebhook(p NewWebhook) ([]byte, error) {
+func (s ConsolePages) NewWebhook(p NewWebhook) ([]byte, error) {
 	return render(s.console, "webhook-new.html", struct {
 		consoleFrame
 		NewWebhook
@@ -75,7 +75,7 @@ type WebhookSecret struct {
 }
 
 // WebhookSecret renders it.
-func (s *Site) WebhookSecret(p WebhookSecret) ([]byte, error) {
+func (s ConsolePages) WebhookSecret(p WebhookSecret) ([]byte, error) {
 	return render(s.console, "webhook-secret.html", struct {
 		consoleFrame
 		WebhookSecret
@@ -116,17 +116,19 @@ type Delivery struct {
 }
 
 // Webhook renders it.
-func (s *Site) Webhook(p WebhookPage) ([]byte, error) { return s.webhookPage("webhook.html", p) }
+func (s ConsolePages) Webhook(p WebhookPage) ([]byte, error) { return s.webhookPage("webhook.html", p) }
 
 // DeliveryRows renders the rows of the deliveries alone.
-func (s *Site) DeliveryRows(p WebhookPage) ([]byte, error) { return s.webhookPage("delivery-rows", p) }
+func (s ConsolePages) DeliveryRows(p WebhookPage) ([]byte, error) {
+	return s.webhookPage("delivery-rows", p)
+}
 
 // WebhookConfirmation renders the page that asks before the act which is its name.
-func (s *Site) WebhookConfirmation(p WebhookPage) ([]byte, error) {
+func (s ConsolePages) WebhookConfirmation(p WebhookPage) ([]byte, error) {
 	return s.webhookPage(p.Console.Name+".html", p)
 }
 
-func (s *Site) webhookPage(name string, p WebhookPage) ([]byte, error) {
+func (s ConsolePages) webhookPage(name string, p WebhookPage) ([]byte, error) {
 	f := struct {
 		consoleFrame
 		WebhookPage
@@ -149,7 +151,7 @@ type Replay struct {
 }
 
 // Replay renders it.
-func (s *Site) Replay(p Replay) ([]byte, error) {
+func (s ConsolePages) Replay(p Replay) ([]byte, error) {
 	return render(s.console, "replay.html", struct {
 		consoleFrame
 		Replay
