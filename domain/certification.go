@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -230,8 +229,8 @@ func (r Registrar) Certify(origin Origin, member MemberID, version ArtifactVersi
 		c.fields = append(c.fields, PublicOrganizationName)
 	}
 	payload := evidence.CertificatePayload{
-		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(sum[:]), SizeBytes: size,
-		IssuedAt: evidence.FormatTime(now), Title: p.Title, OrganizationName: p.OrganizationName,
+		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: sum, SizeBytes: size,
+		IssuedAt: now, Title: p.Title, OrganizationName: p.OrganizationName,
 	}.AppendCanonical(nil)
 	c.payload = NewText(now, string(payload))
 	c.keyID, c.signature = r.Signer.Key().KeyID, r.Signer.Sign(payload)

@@ -250,7 +250,7 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 		if canonical, err := jcs.Transform(leaf); err != nil || !bytes.Equal(canonical, leaf) {
 			t.Fatalf("leaf is not canonical (%v): %s", err, leaf)
 		}
-		if read, err := evidence.ParseLeaf(leaf); err != nil || read.ID != id.String() || *read.PayloadSHA256 != hexSum(c.payload) {
+		if read, err := evidence.ParseLeaf(leaf); err != nil || read.ID != id.String() || *read.PayloadSHA256 != sha256.Sum256(c.payload) {
 			t.Fatalf("verifiers do not read the leaf as it was made: %+v, %v", read, err)
 		}
 		signed, err := ReadSignedRecord(data)

@@ -2,8 +2,6 @@ package domain
 
 import (
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -61,11 +59,11 @@ func (e *Event) LeafOf(payload []byte) []byte {
 		commitment.Company = &e.Company
 	}
 	leaf := evidence.Leaf{
-		BodySHA256: sha256Text(commitmentForm.Append(make([]byte, 0, 256+len(e.Data)), &commitment)), ID: e.ID.String(), Type: string(e.Type),
-		Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), OccurredAt: evidence.FormatTime(e.OccurredAt),
+		BodySHA256: sha256.Sum256(commitmentForm.Append(make([]byte, 0, 256+len(e.Data)), &commitment)),
+		ID:         e.ID.String(), Type: string(e.Type), Nonce: e.Nonce, OccurredAt: e.OccurredAt.UTC().Truncate(time.Microsecond),
 	}
 	if payload != nil {
-		leaf.PayloadSHA256 = new(sha256Text(payload))
+		leaf.PayloadSHA256 = new(evidence.Hash(sha256.Sum256(payload)))
 	}
 	return leaf.AppendCanonical(make([]byte, 0, 420))
 }
@@ -83,11 +81,6 @@ type eventCommitment struct {
 }
 
 var commitmentForm = strictjson.FormOf[eventCommitment]()
-
-func sha256Text(b []byte) string {
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
 
 // Canonical is the RFC 8785 form of Body. Data must equal it byte for byte.
 func (e *Event) Canonical() ([]byte, error) {

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -191,8 +192,8 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 	}
 	title, organization := "Título", "Example"
 	signed := evidence.CertificatePayload{
-		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: strings.Repeat("0", 64), SizeBytes: 1,
-		IssuedAt: "2026-11-20T12:00:00Z", Title: &title, OrganizationName: &organization,
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SizeBytes: 1,
+		IssuedAt: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Title: &title, OrganizationName: &organization,
 	}.AppendCanonical(nil)
 	for _, c := range []struct {
 		schema  string

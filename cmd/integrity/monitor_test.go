@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -220,11 +219,9 @@ func (w *watchedLog) proven() string {
 		GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: time.Date(2026, 11, 20, 9, 0, 1, 0, time.UTC), ReferencesSHA256: evidence.Hash{0xcc},
 	}
 	envelope := evidence.NewEnvelope(w.signer.SignPayload(record.AppendCanonical(nil)))
-	raw := sha256.Sum256([]byte(envelope.Payload))
-	sum := hex.EncodeToString(raw[:])
 	leaf := string(evidence.Leaf{
-		ID: "evt_" + strings.Repeat("0", 26), Type: "integrity.registered", OccurredAt: evidence.FormatTime(record.ReceivedAt), PayloadSHA256: &sum,
-		BodySHA256: strings.Repeat("d", 64), Nonce: strings.Repeat("A", 22),
+		ID: "evt_" + strings.Repeat("0", 26), Type: "integrity.registered", OccurredAt: record.ReceivedAt,
+		PayloadSHA256: new(evidence.Hash(sha256.Sum256([]byte(envelope.Payload)))), BodySHA256: evidence.Hash{0xdd},
 	}.AppendCanonical(nil))
 	var size int64
 	w.Edit(func(entries []string) []string {

@@ -123,9 +123,9 @@ func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *doma
 		return
 	}
 	fail.agree("the event's publicId in the payload", b.PublicID.String(), p.PublicID)
-	fail.agree("the event's issuedAt in the payload", evidence.FormatTime(b.IssuedAt), p.IssuedAt)
+	fail.agree("the event's issuedAt in the payload", evidence.FormatTime(b.IssuedAt), evidence.FormatTime(p.IssuedAt))
 	fail.agree("the ledger's issuer", c.Issuer, p.Issuer)
-	v.certificate = p.SHA256 + "/" + strconv.FormatInt(p.SizeBytes, 10)
+	v.certificate = p.SHA256.String() + "/" + strconv.FormatInt(p.SizeBytes, 10)
 }
 
 func (c *Checker) inspectSignature(v *verdict, fail failing, kind, keyID string, payload []byte, signature string) {

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -191,12 +192,33 @@ var eventIDPattern = regexp.MustCompile(`^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$`) // 
 // Leaf is the text of one event in the transparency log (contract, section 4.3). It
 // commits to the event and, by its nonce, gives nothing of it away.
 type Leaf struct {
-	ID            string  `json:"id"`
-	Type          string  `json:"type"`
-	OccurredAt    string  `json:"occurredAt"`    // written by FormatTime
-	PayloadSHA256 *string `json:"payloadSha256"` // of a registration's record; nil for events of other types
-	BodySHA256    string  `json:"bodySha256"`
-	Nonce         string  `json:"nonce"` // base64url of 16 random bytes
+	ID            string    `json:"id"`
+	Type          string    `json:"type"`
+	OccurredAt    time.Time `json:"occurredAt"`    // UTC, microseconds
+	PayloadSHA256 *Hash     `json:"payloadSha256"` // of a registration's record; nil for events of other types
+	BodySHA256    Hash      `json:"bodySha256"`
+	Nonce         Nonce     `json:"nonce"`
+}
+
+// Nonce is 16 random bytes, in text 22 characters of base64url.
+type Nonce [16]byte
+
+// AppendText appends the 22 characters.
+func (n Nonce) AppendText(dst []byte) ([]byte, error) {
+	return base64.RawURLEncoding.AppendEncode(dst, n[:]), nil
+}
+
+// MarshalText writes the 22 characters.
+func (n Nonce) MarshalText() ([]byte, error) { return n.AppendText(nil) }
+
+// UnmarshalText reads the 22 characters in their one spelling.
+func (n *Nonce) UnmarshalText(text []byte) error {
+	raw, ok := decodeBase64URL(string(text), len(n))
+	if !ok {
+		return errors.New("must be 22 base64url characters")
+	}
+	copy(n[:], raw)
+	return nil
 }
 
 type leafMembers struct {
@@ -215,17 +237,15 @@ func (l Leaf) AppendCanonical(dst []byte) []byte {
 func ParseLeaf(text []byte) (Leaf, error) {
 	l, err := parsePayload(text, LeafContract, func(o *strictjson.Object) Leaf {
 		constant(o, "type", registeredType)
-		return Leaf{
+		l := Leaf{
 			ID:            o.Match("id", strictjson.Required, eventIDPattern.MatchString, "must be the id of an event"),
 			Type:          registeredType,
-			OccurredAt:    readTime(o, "occurredAt"),
-			PayloadSHA256: new(readSHA256(o, "payloadSha256")),
-			BodySHA256:    readSHA256(o, "bodySha256"),
-			Nonce: o.Match("nonce", strictjson.Required, func(s string) bool {
-				_, ok := decodeBase64URL(s, 16)
-				return ok
-			}, "must be 22 base64url characters"),
+			OccurredAt:    readInstant(o, "occurredAt"),
+			PayloadSHA256: new(readHash(o, "payloadSha256")),
+			BodySHA256:    readHash(o, "bodySha256"),
 		}
+		readChecked(o, "nonce", func(s string) error { return l.Nonce.UnmarshalText([]byte(s)) })
+		return l
 	})
 	if err != nil {
 		err = fmt.Errorf("leaf: %w", err)
@@ -285,7 +305,7 @@ func (i Inclusion) checkLeaf(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if *leaf.PayloadSHA256 != hexSHA256(payload) {
+	if *leaf.PayloadSHA256 != sha256.Sum256(payload) {
 		return errors.New("the leaf is that of another record")
 	}
 	return nil

@@ -174,9 +174,9 @@ func ParseStatusPayload(payload []byte) (StatusPayload, error) {
 func readStatus(o *strictjson.Object) StatusPayload {
 	return StatusPayload{
 		PublicID:      readPublicID(o),
-		PayloadSHA256: readSHA256(o, "payloadSha256"),
+		PayloadSHA256: readHash(o, "payloadSha256"),
 		Status:        Status(o.Match("status", strictjson.Required, statusPattern.MatchString, "must be current, superseded or revoked")),
-		ObservedAt:    readTime(o, "observedAt"),
+		ObservedAt:    readInstant(o, "observedAt"),
 		Sequence:      o.Int("sequence", 1, strictjson.MaxInteger, strictjson.Required),
 	}
 }
@@ -212,28 +212,18 @@ func readPublicID(o *strictjson.Object) string {
 	return o.Match("publicId", strictjson.Required, publicIDPattern.MatchString, "must be 26 characters a-z and 2-7")
 }
 
-func readSHA256(o *strictjson.Object, name string) string {
-	return o.Match(name, strictjson.Required, sha256Pattern.MatchString, sha256Rule)
-}
-
 // readHash and readInstant are zero if the member is wrong, which is one of the object's problems.
 func readHash(o *strictjson.Object, name string) (h Hash) {
-	if h.UnmarshalText([]byte(readSHA256(o, name))) != nil {
-		return Hash{}
-	}
+	readChecked(o, name, func(s string) error { return h.UnmarshalText([]byte(s)) })
 	return h
 }
 
-func readInstant(o *strictjson.Object, name string) time.Time {
-	at, _ := parseServiceTime(readTime(o, name))
-	return at
-}
-
-func readTime(o *strictjson.Object, name string) string {
-	return readChecked(o, name, func(s string) error {
-		_, err := parseServiceTime(s)
+func readInstant(o *strictjson.Object, name string) (at time.Time) {
+	readChecked(o, name, func(s string) (err error) {
+		at, err = parseServiceTime(s)
 		return err
 	})
+	return at
 }
 
 func readChecked(o *strictjson.Object, name string, check func(string) error) string {

@@ -83,8 +83,8 @@ func newFixture(t testing.TB) fixture {
 		ReceivedAt: instant("2026-11-19T09:30:05.25Z"), ReferencesSHA256: f.references.SHA256(),
 	}
 	f.status = StatusPayload{
-		PublicID: f.record.PublicID, PayloadSHA256: hexSHA256(f.record.AppendCanonical(nil)), Status: Current,
-		ObservedAt: "2026-11-20T12:00:00Z", Sequence: 41,
+		PublicID: f.record.PublicID, PayloadSHA256: sha256.Sum256(f.record.AppendCanonical(nil)), Status: Current,
+		ObservedAt: instant("2026-11-20T12:00:00Z"), Sequence: 41,
 	}
 	barred := func(s *Signer, reason string) RevokedKey {
 		return RevokedKey{s.Key().KeyID, s.Key().FingerprintSHA256, reason, "2026-10-01T00:00:00Z"}

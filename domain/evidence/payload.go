@@ -130,11 +130,11 @@ func (p RecordPayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(
 // StatusPayload is a dated observation of a version's state: what it was at
 // ObservedAt, not what it is now. Contract integrity-status-v1.
 type StatusPayload struct {
-	PublicID      string `json:"publicId"`
-	PayloadSHA256 string `json:"payloadSha256"` // of the record's signed bytes, lower-case hexadecimal
-	Status        Status `json:"status"`
-	ObservedAt    string `json:"observedAt"` // written by FormatTime
-	Sequence      int64  `json:"sequence"`   // the organization's, as observed
+	PublicID      string    `json:"publicId"`
+	PayloadSHA256 Hash      `json:"payloadSha256"` // of the record's signed bytes
+	Status        Status    `json:"status"`
+	ObservedAt    time.Time `json:"observedAt"` // UTC, microseconds
+	Sequence      int64     `json:"sequence"`   // the organization's, as observed
 }
 
 // AppendCanonical appends the RFC 8785 form, which is what is signed.
@@ -149,8 +149,8 @@ func (p StatusPayload) AppendCanonical(dst []byte) []byte {
 // accepted where an observation belongs, so that history cannot pass for a fresh observation.
 type StatusAsOfPayload struct {
 	StatusPayload
-	AsOf         string `json:"asOf"` // written by FormatTime
-	AsOfSequence int64  `json:"asOfSequence"`
+	AsOf         time.Time `json:"asOf"` // UTC, microseconds
+	AsOfSequence int64     `json:"asOfSequence"`
 }
 
 // AppendCanonical appends the RFC 8785 form, which is what is signed.
@@ -191,13 +191,13 @@ const CertificateContract = "certificate-v1"
 // certification: these bytes, at this time of the service's clock. It says nothing about who reviewed or approved.
 // Title and OrganizationName stand in it only where the organization authorized their publication; they are its words.
 type CertificatePayload struct {
-	Issuer           string  `json:"issuer"`
-	PublicID         string  `json:"publicId"`
-	SHA256           string  `json:"sha256"` // lower-case hexadecimal
-	SizeBytes        int64   `json:"sizeBytes"`
-	IssuedAt         string  `json:"issuedAt"` // written by FormatTime
-	Title            *string `json:"title,omitempty"`
-	OrganizationName *string `json:"organizationName,omitempty"`
+	Issuer           string    `json:"issuer"`
+	PublicID         string    `json:"publicId"`
+	SHA256           Hash      `json:"sha256"`
+	SizeBytes        int64     `json:"sizeBytes"`
+	IssuedAt         time.Time `json:"issuedAt"` // UTC, microseconds
+	Title            *string   `json:"title,omitempty"`
+	OrganizationName *string   `json:"organizationName,omitempty"`
 }
 
 type certificateFields CertificatePayload // without methods
@@ -225,9 +225,9 @@ func ParseCertificatePayload(payload []byte) (CertificatePayload, error) {
 		return CertificatePayload{
 			Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
 			PublicID:         readPublicID(o),
-			SHA256:           readSHA256(o, "sha256"),
+			SHA256:           readHash(o, "sha256"),
 			SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
-			IssuedAt:         readTime(o, "issuedAt"),
+			IssuedAt:         readInstant(o, "issuedAt"),
 			Title:            readPublished(o, "title"),
 			OrganizationName: readPublished(o, "organizationName"),
 		}

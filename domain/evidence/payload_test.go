@@ -24,7 +24,7 @@ func TestCanonicalBytes(t *testing.T) {
 	f := newFixture(t)
 	golden(t, "record.canonical.json", f.record.AppendCanonical(nil))
 	golden(t, "status.canonical.json", f.status.AppendCanonical(nil))
-	golden(t, "status-as-of.canonical.json", StatusAsOfPayload{f.status, "2026-11-19T10:00:00Z", 17}.AppendCanonical(nil))
+	golden(t, "status-as-of.canonical.json", StatusAsOfPayload{f.status, instant("2026-11-19T10:00:00Z"), 17}.AppendCanonical(nil))
 	golden(t, "references.canonical.json", f.references.AppendCanonical(nil))
 	golden(t, "signature.txt", []byte(f.signer.Sign(f.record.AppendCanonical(nil))))
 	golden(t, "private-evidence.json", marshal(t, f.envelope()))
@@ -72,13 +72,13 @@ func FuzzCanonical(f *testing.F) {
 			"contract": "integrity-v1", "algorithm": "SHA-256", "timeSource": "service-clock", "issuer": a, "publicId": b, "sha256": hexSHA256([]byte(a)),
 			"sizeBytes": m, "mimeType": d, "generatedAt": a + b, "receivedAt": FormatTime(at), "referencesSha256": hexSHA256([]byte(c)),
 		})
-		status := StatusPayload{a, b, Status(c), d, n}
+		status := StatusPayload{a, sum, Status(c), at, n}
 		same(t, status.AppendCanonical(nil), map[string]any{
-			"contract": "integrity-status-v1", "publicId": a, "payloadSha256": b, "status": c, "observedAt": d, "sequence": n,
+			"contract": "integrity-status-v1", "publicId": a, "payloadSha256": hexSHA256([]byte(a)), "status": c, "observedAt": FormatTime(at), "sequence": n,
 		})
-		same(t, StatusAsOfPayload{status, a + d, m}.AppendCanonical(nil), map[string]any{
-			"contract": "integrity-status-as-of-v1", "publicId": a, "payloadSha256": b, "status": c, "observedAt": d, "sequence": n,
-			"asOf": a + d, "asOfSequence": m,
+		same(t, StatusAsOfPayload{status, at, m}.AppendCanonical(nil), map[string]any{
+			"contract": "integrity-status-as-of-v1", "publicId": a, "payloadSha256": hexSHA256([]byte(a)), "status": c, "observedAt": FormatTime(at), "sequence": n,
+			"asOf": FormatTime(at), "asOfSequence": m,
 		})
 		same(t, References{a, b, c, n, d}.AppendCanonical(nil), map[string]any{
 			"companyReference": a, "source": b, "documentReference": c, "version": n, "salt": d,
@@ -186,8 +186,8 @@ func FuzzParsePayload(f *testing.F) {
 // certificate is what the fixture's service would certify of the document.
 func (f fixture) certificate() CertificatePayload {
 	return CertificatePayload{
-		Issuer: f.record.Issuer, PublicID: f.record.PublicID, SHA256: hexSHA256(testContent), SizeBytes: int64(len(testContent)),
-		IssuedAt: "2026-11-19T10:00:00Z", Title: pointer("Annual report"), OrganizationName: pointer("Example"),
+		Issuer: f.record.Issuer, PublicID: f.record.PublicID, SHA256: sha256.Sum256(testContent), SizeBytes: int64(len(testContent)),
+		IssuedAt: instant("2026-11-19T10:00:00Z"), Title: pointer("Annual report"), OrganizationName: pointer("Example"),
 	}
 }
 

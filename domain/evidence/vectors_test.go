@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"os"
@@ -112,7 +113,7 @@ func vectors(t *testing.T) *vectorBook {
 func (b *vectorBook) add(name string, receipt []byte, expect ...func(*vector)) {
 	v := vector{Name: name, TrustedKeys: standardTrust, Now: FormatTime(testNow)}
 	v.Expect.Findings = &expectedFindings{
-		Signature: Valid, References: Valid, Observation: Valid, ObservedStatus: pointer(Current), ObservedAt: &b.f.status.ObservedAt, Inclusion: NotSupplied,
+		Signature: Valid, References: Valid, Observation: Valid, ObservedStatus: pointer(Current), ObservedAt: pointer(FormatTime(b.f.status.ObservedAt)), Inclusion: NotSupplied,
 		StatusAsOf: NotSupplied, Time: NotSupplied,
 	}
 	if utf8.Valid(receipt) {
@@ -147,7 +148,7 @@ func (b *vectorBook) replaced(from, to string) []byte {
 func (b *vectorBook) issued(change func(p *RecordPayload)) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) {
 		change(&f.record)
-		f.status.PayloadSHA256 = hexSHA256(f.record.AppendCanonical(nil))
+		f.status.PayloadSHA256 = sha256.Sum256(f.record.AppendCanonical(nil))
 		*e = f.envelope()
 	})
 }
@@ -156,7 +157,7 @@ func (b *vectorBook) issued(change func(p *RecordPayload)) []byte {
 func (b *vectorBook) reworded(from, to string) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) {
 		text := bytes.Replace(f.record.AppendCanonical(nil), []byte(from), []byte(to), 1)
-		f.status.PayloadSHA256 = hexSHA256(text)
+		f.status.PayloadSHA256 = sha256.Sum256(text)
 		*e = f.envelope()
 		e.Signed = f.signer.SignPayload(text)
 	})

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -268,7 +269,7 @@ func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, o
 	if f.Certificate = certificate; certificate != nil {
 		f.References, f.Observation, f.StatusAsOf, f.Inclusion, f.Time = NotSupplied, NotSupplied, NotSupplied, NotSupplied, NotSupplied
 		f.note("Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.")
-		f.compare(opts.Document, f.Certificate.SHA256, f.Certificate.SizeBytes)
+		f.compare(opts.Document, f.Certificate.SHA256.String(), f.Certificate.SizeBytes)
 	}
 	f.require(opts)
 }
@@ -338,20 +339,20 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 	if f.Observation = finding; finding != Valid {
 		return
 	}
-	observedAt, _ := parseServiceTime(p.ObservedAt)
-	if observedAt.Before(f.Record.ReceivedAt) {
+	if p.ObservedAt.Before(f.Record.ReceivedAt) {
 		f.Observation = Invalid
 		f.fail("observation", "it is older than the record")
 		return
 	}
-	f.ObservedStatus, f.ObservedAt = &p.Status, &p.ObservedAt
+	observedAt := FormatTime(p.ObservedAt)
+	f.ObservedStatus, f.ObservedAt = &p.Status, &observedAt
 	switch p.Status {
 	case Revoked:
-		f.fail("observation", "the record had been revoked by "+p.ObservedAt)
+		f.fail("observation", "the record had been revoked by "+observedAt)
 	case Superseded:
-		f.note("The version is historical: a version with a higher number was registered by " + p.ObservedAt + ".")
+		f.note("The version is historical: a version with a higher number was registered by " + observedAt + ".")
 	default:
-		f.note("The version was current at " + p.ObservedAt + "; that is not its present state.")
+		f.note("The version was current at " + observedAt + "; that is not its present state.")
 	}
 }
 
@@ -386,7 +387,7 @@ const clockTolerance = 300 * time.Second
 // contract integrity-status-as-of-v1, as strictly as ParseRecordPayload.
 func ParseStatusAsOfPayload(payload []byte) (StatusAsOfPayload, error) {
 	return parsePayload(payload, StatusAsOfContract, func(o *strictjson.Object) StatusAsOfPayload {
-		return StatusAsOfPayload{readStatus(o), readTime(o, "asOf"), o.Int("asOfSequence", 1, strictjson.MaxInteger, strictjson.Required)}
+		return StatusAsOfPayload{readStatus(o), readInstant(o, "asOf"), o.Int("asOfSequence", 1, strictjson.MaxInteger, strictjson.Required)}
 	})
 }
 
@@ -401,13 +402,12 @@ func verifyState[P interface{ state() StatusPayload }](
 	if finding == Valid {
 		p, err := parse([]byte(s.Payload))
 		state := p.state()
-		observedAt, _ := parseServiceTime(state.ObservedAt) // what was read strictly parses
 		switch {
 		case err != nil:
 			reason = err.Error()
-		case state.PublicID != f.Record.PublicID || state.PayloadSHA256 != hexSHA256([]byte(e.Payload)):
+		case state.PublicID != f.Record.PublicID || state.PayloadSHA256 != sha256.Sum256([]byte(e.Payload)):
 			reason = "it is about another record"
-		case observedAt.After(now.Add(clockTolerance)):
+		case state.ObservedAt.After(now.Add(clockTolerance)):
 			reason = "it lies in the future of this computer's clock"
 		default:
 			return p, Valid
@@ -433,18 +433,16 @@ func (f *Findings) verifyAsOf(e Envelope, trust *TrustedKeys, now time.Time) {
 		return
 	}
 	f.StatusAsOf = Invalid
-	asOf, _ := parseServiceTime(p.AsOf)
-	observedAt, _ := parseServiceTime(p.ObservedAt)
 	switch {
-	case asOf.Before(f.Record.ReceivedAt):
+	case p.AsOf.Before(f.Record.ReceivedAt):
 		f.fail("status as of", "its moment lies before the record")
 		return
-	case asOf.After(observedAt) || p.AsOfSequence > p.Sequence:
+	case p.AsOf.After(p.ObservedAt) || p.AsOfSequence > p.Sequence:
 		f.fail("status as of", "its moment lies after it was observed")
 		return
 	}
-	f.StatusAsOf, f.AsOfStatus, f.AsOf, f.AsOfSequence = Valid, &p.Status, &p.AsOf, &p.AsOfSequence
-	when := fmt.Sprintf("%s (sequence %d)", p.AsOf, p.AsOfSequence)
+	f.StatusAsOf, f.AsOfStatus, f.AsOf, f.AsOfSequence = Valid, &p.Status, new(FormatTime(p.AsOf)), &p.AsOfSequence
+	when := fmt.Sprintf("%s (sequence %d)", *f.AsOf, p.AsOfSequence)
 	switch p.Status {
 	case Revoked:
 		f.fail("status as of", "the record had been revoked by "+when)

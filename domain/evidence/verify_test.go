@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -65,7 +66,7 @@ func TestDocumentHash(t *testing.T) {
 
 // histories are exports that hold the state as of an earlier moment.
 func (b *vectorBook) histories() {
-	standard := StatusAsOfPayload{b.f.status, "2026-11-19T18:00:00Z", 40}
+	standard := StatusAsOfPayload{b.f.status, instant("2026-11-19T18:00:00Z"), 40}
 	// export has no observation, as the service gives a state as of a moment.
 	export := func(s Signed) []byte {
 		return b.envelope(func(_ *fixture, e *Envelope) { e.StatusObservation, e.StatusAsOf = nil, &s })
@@ -82,15 +83,15 @@ func (b *vectorBook) histories() {
 			v.Expect.Findings.StatusAsOf, v.Expect.ExitCode = finding, 1
 		}
 	}
-	holds := func(status Status, asOf string, sequence int64, exit int) func(*vector) {
+	holds := func(status Status, asOf time.Time, sequence int64, exit int) func(*vector) {
 		return func(v *vector) {
 			observationAbsent(v)
 			f := v.Expect.Findings
-			f.StatusAsOf, f.AsOfStatus, f.AsOf, f.AsOfSequence = Valid, &status, &asOf, &sequence
+			f.StatusAsOf, f.AsOfStatus, f.AsOf, f.AsOfSequence = Valid, &status, pointer(FormatTime(asOf)), &sequence
 			v.Expect.ExitCode = exit
 		}
 	}
-	early, late := FormatTime(b.f.record.ReceivedAt), b.f.status.ObservedAt
+	early, late := b.f.record.ReceivedAt, b.f.status.ObservedAt
 	good := holds(Current, standard.AsOf, 40, 0)
 	b.add("as of: current then", then(unchanged), good)
 	b.add("as of: current then is not current now", then(unchanged), good, requireCurrent, exits(1))
@@ -103,7 +104,7 @@ func (b *vectorBook) histories() {
 		e.StatusAsOf = &s
 	}), good, func(v *vector) {
 		f := v.Expect.Findings
-		f.Observation, f.ObservedStatus, f.ObservedAt = Valid, pointer(Current), &late
+		f.Observation, f.ObservedStatus, f.ObservedAt = Valid, pointer(Current), pointer(FormatTime(late))
 	})
 	b.add("as of: not reached", b.envelope(func(f *fixture, e *Envelope) {
 		s := f.signer.SignPayload(standard.AppendCanonical(nil))
@@ -112,15 +113,15 @@ func (b *vectorBook) histories() {
 		v.Expect.Findings.Observation, v.Expect.Findings.StatusAsOf = NotSupplied, NotChecked
 	})
 	for name, change := range map[string]func(p *StatusAsOfPayload){
-		"before the record":          func(p *StatusAsOfPayload) { p.AsOf = "2026-11-19T09:30:05.249999Z" },
-		"after it was observed":      func(p *StatusAsOfPayload) { p.AsOf = FormatTime(testNow.Add(time.Hour)) },
+		"before the record":          func(p *StatusAsOfPayload) { p.AsOf = early.Add(-time.Microsecond) },
+		"after it was observed":      func(p *StatusAsOfPayload) { p.AsOf = testNow.Add(time.Hour) },
 		"beyond the sequence":        func(p *StatusAsOfPayload) { p.AsOfSequence = 42 },
 		"sequence zero":              func(p *StatusAsOfPayload) { p.AsOfSequence = 0 },
 		"unknown status":             func(p *StatusAsOfPayload) { p.Status = "valid" },
 		"another publicId":           func(p *StatusAsOfPayload) { p.PublicID = strings.Repeat("a", 26) },
-		"another payload":            func(p *StatusAsOfPayload) { p.PayloadSHA256 = hexSHA256(nil) },
-		"time in an offset":          func(p *StatusAsOfPayload) { p.AsOf = "2026-11-19T19:00:00+01:00" },
-		"observed beyond this clock": func(p *StatusAsOfPayload) { p.ObservedAt = FormatTime(testNow.Add(301 * time.Second)) },
+		"another payload":            func(p *StatusAsOfPayload) { p.PayloadSHA256 = sha256.Sum256(nil) },
+		"time in an offset":          func(p *StatusAsOfPayload) { p.AsOf = p.AsOf.In(time.FixedZone("", 3600)) },
+		"observed beyond this clock": func(p *StatusAsOfPayload) { p.ObservedAt = testNow.Add(301 * time.Second) },
 	} {
 		b.add("as of: "+name, then(change), fails(Invalid))
 	}
@@ -158,7 +159,7 @@ func TestHistoryIsNotThePresent(t *testing.T) {
 		found := Verify(marshal(t, e), f.trust, Options{Now: testNow})
 		words := strings.Join(append(found.Notes, found.Reasons...), " ")
 		if found.StatusAsOf != Valid || found.Observation != NotSupplied || found.ObservedStatus != nil || found.ObservedAt != nil ||
-			(status != Revoked) != strings.Contains(words, "History: ") || !strings.Contains(words, p.AsOf) {
+			(status != Revoked) != strings.Contains(words, "History: ") || !strings.Contains(words, FormatTime(p.AsOf)) {
 			t.Errorf("%+v", found)
 		}
 	}

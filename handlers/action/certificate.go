@@ -2,7 +2,6 @@ package action
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"slices"
@@ -167,7 +166,7 @@ func (s *Certificates) Certify(stored query.SignedCertificate, sum *[32]byte) (w
 		CertificateCurrent: stored.Status() == domain.CertificateValid, CheckedAt: evidence.FormatTime(s.Now()),
 	}
 	if v.SignatureValid && sum != nil {
-		v.HashMatches = new(hex.EncodeToString(sum[:]) == payload.SHA256)
+		v.HashMatches = new(*sum == payload.SHA256)
 	}
 	switch {
 	case !v.SignatureValid:
@@ -225,7 +224,8 @@ func (s *Certificates) VerifyPublished(ctx context.Context, id domain.PublicID, 
 	answer := wire.PublicVerification{Verification: view, LimitsURL: s.BaseURL + "/limits"}
 	if view.SignatureValid {
 		answer.Certificate = &wire.PublishedCertificate{
-			Issuer: payload.Issuer, IssuedAt: payload.IssuedAt, KeyID: stored.KeyID, Title: payload.Title, OrganizationName: payload.OrganizationName,
+			Issuer: payload.Issuer, IssuedAt: evidence.FormatTime(payload.IssuedAt), KeyID: stored.KeyID, Title: payload.Title,
+			OrganizationName: payload.OrganizationName,
 		}
 	}
 	return answer, nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -90,17 +89,16 @@ func (s *Proofs) Export(ctx context.Context, c *edge.Call, id domain.PublicID, a
 	if observedAt, err = notBefore(asOf, observedAt); err != nil {
 		return evidence.Envelope{}, err
 	}
-	sum := sha256.Sum256(stored.Record.Payload)
 	state := evidence.StatusPayload{
-		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status,
-		ObservedAt: evidence.FormatTime(observedAt), Sequence: stored.Sequence,
+		PublicID: id.String(), PayloadSHA256: sha256.Sum256(stored.Record.Payload), Status: stored.Status,
+		ObservedAt: observedAt.UTC().Truncate(time.Microsecond), Sequence: stored.Sequence,
 	}
 	receipt.References = &stored.Record.References
 	if at == nil {
 		receipt.StatusObservation = new(signer.SignPayload(state.AppendCanonical(nil)))
 	} else {
 		state.Status = then.Status
-		payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
+		payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: asOf.UTC().Truncate(time.Microsecond), AsOfSequence: then.Sequence}
 		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
 	}
 	receipt.Inclusion = ofTree(ctx, s, &s.unproven, "proof of inclusion", stored, (*transparency.Reader).Inclusion)

@@ -127,7 +127,7 @@ func (s *Site) showCertificate(ctx context.Context, id domain.PublicID, sum *[32
 	if payload.OrganizationName != nil {
 		shown.OrganizationName = *payload.OrganizationName
 	}
-	return s.showSigned(shown, payload.IssuedAt, stored.KeyID)
+	return s.showSigned(shown, evidence.FormatTime(payload.IssuedAt), stored.KeyID)
 }
 
 // pastedResult says that a pasted hash was compared, where one was: the server has seen no file, so no result that it

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -362,10 +363,9 @@ func spoilProofs() []spoil {
 		}},
 		{"evidence in a log of its own", check.Checkpoint, func(s spoiled) bool {
 			return s.reform(func(e *evidence.Envelope) {
-				payload := sha256.Sum256([]byte(e.Payload))
 				leaf := evidence.Leaf{
-					ID: "evt_01m8bs7qz4e2vb4vqnwzmdn75b", Type: "integrity.registered", OccurredAt: "2026-11-26T10:00:00Z", PayloadSHA256: new(hex.EncodeToString(payload[:])),
-					BodySHA256: strings.Repeat("0", 64), Nonce: strings.Repeat("A", 22),
+					ID: "evt_01m8bs7qz4e2vb4vqnwzmdn75b", Type: "integrity.registered", OccurredAt: time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC),
+					PayloadSHA256: new(evidence.Hash(sha256.Sum256([]byte(e.Payload)))),
 				}.AppendCanonical(nil)
 				signer, err := checktest.Signer()
 				if err != nil {

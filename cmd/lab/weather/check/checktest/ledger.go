@@ -390,7 +390,8 @@ func (l *ledger) envelope(o *organization, d *document, number int32) []byte {
 	e := evidence.NewEnvelope(evidence.NewSigned([]byte(v.payload), v.signature, l.signer.Key()))
 	e.References = &evidence.References{CompanyReference: d.company, Source: d.source, DocumentReference: d.reference, Version: int64(number), Salt: v.salt}
 	observed := l.signer.SignPayload(evidence.StatusPayload{
-		PublicID: v.publicID, PayloadSHA256: hash(v.payload), Status: evidence.Status(d.status(number)), ObservedAt: l.time(), Sequence: o.sequence,
+		PublicID: v.publicID, PayloadSHA256: sha256.Sum256([]byte(v.payload)), Status: evidence.Status(d.status(number)),
+		ObservedAt: epoch.Add(time.Duration(l.now)).Truncate(time.Microsecond), Sequence: o.sequence,
 	}.AppendCanonical(nil))
 	e.StatusObservation = &observed
 	var text bytes.Buffer
