@@ -1,5 +1,3 @@
-// Package handlers is the service over HTTP: it assembles what surrounds every request (edge), what is done (action), and
-// the faces that show it: programs (api), models (mcp), people who have signed in (console), and everybody (site).
 package handlers
 
 import (

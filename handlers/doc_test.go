@@ -1,0 +1,26 @@
+package handlers
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// TestLifeOfADeclaration: every file that the page for newcomers names is there, and they are few.
+func TestLifeOfADeclaration(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]bool{}
+	for _, name := range regexp.MustCompile(`[a-z]+(?:/[a-z]+)+\.go`).FindAllString(string(text), -1) {
+		files[name] = true
+		if _, err := os.Stat(filepath.Join("..", name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(files) < 10 || len(files) > 20 {
+		t.Errorf("a declaration passes %d files", len(files))
+	}
+}
