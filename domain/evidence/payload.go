@@ -79,7 +79,7 @@ type attested struct {
 	TimeSource string `json:"timeSource"`
 }
 
-// canonical is the RFC 8785 form of what is signed seldom; a Form writes what each registration signs.
+// canonical is the RFC 8785 form of what is signed seldom. A Form writes what each registration and each export signs.
 func canonical(members any) []byte {
 	text, err := json.Marshal(members)
 	if err == nil {
@@ -137,12 +137,16 @@ type StatusPayload struct {
 	Sequence      int64     `json:"sequence"`   // the organization's, as observed
 }
 
+type statusMembers struct {
+	Contract string `json:"contract"`
+	StatusPayload
+}
+
+var statusForm = strictjson.FormOf[statusMembers]()
+
 // AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusPayload) AppendCanonical(dst []byte) []byte {
-	return append(dst, canonical(struct {
-		Contract string `json:"contract"`
-		StatusPayload
-	}{StatusContract, p})...)
+	return statusForm.Append(dst, &statusMembers{StatusContract, p})
 }
 
 // StatusAsOfPayload answers what the state was at an earlier time. Its contract, integrity-status-as-of-v1, is never

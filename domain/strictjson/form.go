@@ -11,7 +11,8 @@ import (
 )
 
 // Form is the canonical JSON (RFC 8785) of a struct type, made from its JSON tags. It writes what jcs makes of
-// json.Marshal, many times faster: it is for what each registration writes and reads, and everything else goes through jcs.
+// json.Marshal, many times faster: it is for what each registration and each export of evidence writes, and everything else
+// goes through jcs.
 //
 // The members are texts, integers, booleans, types that read and write themselves as text, pointers to these (nil is
 // null), and json.RawMessage, which must hold canonical JSON. A member with the option omitzero is left out if it is zero.
