@@ -30,6 +30,18 @@ type Installation struct {
 	FeedEpoch int64          // Epoch, or a later one that a rebuild of the feed has given
 }
 
+// Has reports whether the ledger has the shard, which an id from outside may name.
+func (in Installation) Has(shard domain.Shard) bool { return int(shard) < in.Shards }
+
+// EachShard is [EachShard] over all shards.
+func (in Installation) EachShard(ctx context.Context, db Database, do func(context.Context, domain.Shard) error) error {
+	shards := make([]domain.Shard, in.Shards)
+	for i := range shards {
+		shards[i] = domain.Shard(i)
+	}
+	return EachShard(ctx, db, shards, do)
+}
+
 // ID tells ledgers apart. It tells nothing of the secret.
 func (in Installation) ID() string {
 	sum := sha256.Sum256(append([]byte("integrity ledger id\n"), in.Secret...))

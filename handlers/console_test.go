@@ -15,8 +15,8 @@ import (
 	"integrityledger/domain"
 	"integrityledger/handlers"
 	"integrityledger/handlers/console"
-	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
+	"integrityledger/projections/session"
 )
 
 // consoleService is a service that mails links to a box.
@@ -54,7 +54,7 @@ var refusalWithoutCode = regexp.MustCompile(`.*"route":"[^"]*/console[^"]*","met
 // mailer is one that works until the end of the test.
 func (c *consoleService) mailer(t *testing.T, config *handlers.Config) *console.LinkMailer {
 	m := console.NewLinkMailer(console.LinkMailer{
-		Store: config.Store, BaseURL: config.BaseURL, Now: config.Now, Log: config.Log,
+		Sessions: config.Sessions, BaseURL: config.BaseURL, Now: config.Now, Log: config.Log,
 		Send: func(ctx context.Context, m queue.Mail) error {
 			select {
 			case c.mails <- m:
@@ -170,7 +170,7 @@ func (s *service) operatorLink(member domain.MemberID) (code string) {
 	s.t.Helper()
 	link, code := domain.NewMakeSignInLink(domain.MakeSignInLink{Origin: s.org.Operator(), Member: member}, s.Now())
 	must(s, link)
-	check(s.t, s.Store(s.t).AddOperatorLink(context.Background(), link.Outcome, s.Now()))
+	check(s.t, s.Sessions(s.t).AddOperatorLink(context.Background(), link.Outcome, s.Now()))
 	return code
 }
 
@@ -275,7 +275,7 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 			t.Fatal("mailed: " + what)
 		}
 	}
-	for range query.LinksPerHour - 1 {
+	for range session.LinksPerHour - 1 {
 		ask(stranger, s.org.Email)
 		s.mailed()
 	}
@@ -299,7 +299,7 @@ func TestKnownBrowserIsMailedMore(t *testing.T) {
 	is("more than ten")
 	s.owner("DELETE FROM console_links")
 	s.skew.Add(int64(90*24*time.Hour + time.Second))
-	for range query.LinksPerHour {
+	for range session.LinksPerHour {
 		ask(stranger, s.org.Email)
 		s.mailed()
 	}
@@ -320,7 +320,7 @@ func TestSignInChoosesOrganization(t *testing.T) {
 	p.visit("/en/console/history").says(http.StatusOK, second.Key.Member.String())
 
 	// The operator's link is for one membership, in whatever browser; a membership that ends meanwhile signs nobody in.
-	if s.Store(t).AddOperatorLink(context.Background(), domain.OperatorLink{}, s.Now()) == nil {
+	if s.Sessions(t).AddOperatorLink(context.Background(), domain.OperatorLink{}, s.Now()) == nil {
 		t.Error("a link without its event")
 	}
 	code := s.operatorLink(s.org.Key.Member)
@@ -508,10 +508,10 @@ func TestRecentProof(t *testing.T) {
 	}
 	// Nobody keeps a person from it by typing their address until no more links are mailed, or by having them in another organization.
 	s.Organization(t, 3, domain.InternalPlan)
-	for range query.LinksPerHour {
+	for range session.LinksPerHour {
 		s.guest().press("/en/console/sign-in", "email", s.org.Email)
 	}
-	for range query.LinksPerHour - 1 { // p has signed in with one
+	for range session.LinksPerHour - 1 { // p has signed in with one
 		s.mailed()
 	}
 	s.logged("no more sign-in links are mailed")
@@ -522,10 +522,10 @@ func TestRecentProof(t *testing.T) {
 		t.Error("the proof has kept the token")
 	}
 	p.press(remove).says(http.StatusNotFound)
-	for range query.LinksPerHour {
+	for range session.LinksPerHour {
 		p.press("/en/console/prove").leads("/en/console/sign-in/sent")
 	}
-	for range query.LinksPerHour - 1 {
+	for range session.LinksPerHour - 1 {
 		s.mailed()
 	}
 	s.eventually("the sixth proof by mail is refused", func() bool { return strings.Count(s.log.String(), "no more sign-in links are mailed") == 2 })

@@ -11,7 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // openToAll is a service on which anybody may sign up. What comes from its machine may say from which address.
@@ -185,7 +185,7 @@ func TestSignUpLimits(t *testing.T) {
 	s.hold()
 
 	// An address is sent five links an hour.
-	for range query.LinksPerHour {
+	for range session.LinksPerHour {
 		s.asksFrom("192.0.2.2", "often@example.com")
 		s.mailed()
 	}
@@ -227,7 +227,7 @@ func TestSignUpOfANetwork(t *testing.T) {
 		}
 		_, a := s.asksFrom(client, s.org.Email)
 		a.leads("/en/console/sign-up/sent")
-		if i/2 < query.LinksPerHour {
+		if i/2 < session.LinksPerHour {
 			s.mailed()
 		}
 	}

@@ -278,10 +278,10 @@ func TestFaultsOfEveryOperation(t *testing.T) {
 		config func(*handlers.Config)
 	}{
 		{http.StatusInternalServerError, domain.Internal, func(c *handlers.Config) {
-			c.Store, c.Keys, c.Transparency = nil, func() action.Keys { panic("a fault of the program") }, &transparency.Reader{}
+			c.Store, c.Sessions, c.Keys, c.Transparency = nil, nil, func() action.Keys { panic("a fault of the program") }, &transparency.Reader{}
 		}},
 		{http.StatusServiceUnavailable, domain.TemporarilyUnavailable, func(c *handlers.Config) {
-			c.Store.Pool, c.Store.Public, c.Keys = away, away, func() action.Keys { return action.Keys{} }
+			c.Store.Pool, c.Store.Public, c.Sessions.Pool, c.Keys = away, away, away, func() action.Keys { return action.Keys{} }
 			c.Transparency = &transparency.Reader{Pool: away}
 		}},
 	} {

@@ -14,6 +14,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // records has one record of every state, by name.
@@ -42,6 +43,7 @@ func (w *site) away() {
 	w.t.Cleanup(pool.Close)
 	config := w.config
 	config.Store = &query.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
+	config.Sessions = &session.Store{Pool: pool, Installation: config.Store.Installation, Plans: config.Store.Plans}
 	w.use(handlers.New(config))
 }
 

@@ -374,7 +374,7 @@ func TestDatabaseAway(t *testing.T) {
 	check(t, err)
 	t.Cleanup(away.Close)
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Store.Pool, c.Store.Public = away, away
+		c.Store.Pool, c.Store.Public, c.Sessions.Pool = away, away, away
 		c.Ready = func(ctx context.Context) error { return away.Ping(ctx) }
 	}})
 	id := domain.NewPublicID(s.Installation.Secret, 1)

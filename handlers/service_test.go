@@ -32,6 +32,7 @@ import (
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
+	"integrityledger/projections/session"
 )
 
 const baseURL = "https://ledger.example"
@@ -124,6 +125,7 @@ func (s *service) process(o options) {
 					}
 				},
 			},
+			Sessions:     &session.Store{Pool: routed, Installation: s.Installation, Plans: o.plans},
 			Installation: s.Installation, BaseURL: baseURL, Now: s.Now, Log: log,
 			PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000,
 			OAuth: oauth.New(oauth.Config{

@@ -35,7 +35,7 @@ func TestSignInWhileAShardIsAway(t *testing.T) {
 		c.SignUp = true
 		database = &oneAway{Database: c.Store.Pool}
 		database.shard.Store(-1)
-		c.Store.Pool = database
+		c.Store.Pool, c.Sessions.Pool = database, database
 	}})
 	own := s.org.ID.Shard()
 	database.shard.Store(int32(own+1) % int32(s.Installation.Shards))

@@ -15,7 +15,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // datedAhead is a ledger in which a program that believed its clock has dated one of two shards in the future.
@@ -100,14 +100,14 @@ func TestSessionsStayWhileTheClockIsWrong(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, "gratis")
 	ahead := func() time.Time { return time.Now().Add(24 * time.Hour) }
-	session := &query.Session{ID: domain.NewID[domain.SessionID](time.Now()), Organization: o.ID, Member: o.Key.Member, Role: domain.Owner, CreatedAt: time.Now(), ProvedAt: time.Now()}
-	session.Begin()
-	sessions := query.Sessions{Store: l.Store(t), Now: time.Now}
-	if err := sessions.CommitCtx(query.WithSession(t.Context(), o.ID.Shard(), session), "AAAA", []byte("x"), time.Time{}); err != nil {
+	current := &session.Session{ID: domain.NewID[domain.SessionID](time.Now()), Organization: o.ID, Member: o.Key.Member, Role: domain.Owner, CreatedAt: time.Now(), ProvedAt: time.Now()}
+	current.Begin()
+	sessions := session.Sessions{Store: l.Sessions(t), Now: time.Now}
+	if err := sessions.CommitCtx(session.With(t.Context(), o.ID.Shard(), current), "AAAA", []byte("x"), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	wrong := l.Process(t, l.URL, func(c *eventstore.Config) { c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: ahead}) })
-	s := &service{app: &app{App: &cli.App{Now: ahead}}, log: slog.New(slog.DiscardHandler), store: l.Store(t), ledger: wrong}
+	s := &service{app: &app{App: &cli.App{Now: ahead}}, log: slog.New(slog.DiscardHandler), sessions: l.Sessions(t), ledger: wrong}
 	s.forgetSessions(t.Context())
 	var left int
 	if err := l.Pool.QueryRow(t.Context(), "SELECT count(*) FROM console_sessions").Scan(&left); err != nil || left != 1 {

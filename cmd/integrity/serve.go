@@ -38,6 +38,7 @@ import (
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
+	"integrityledger/projections/session"
 )
 
 // From the signal to the end, the delay of INTEGRITY_DRAIN_DELAY included: requests and groups that are under way have
@@ -90,6 +91,7 @@ type service struct {
 	heartbeat *eventstore.Heartbeat
 	notifier  *eventstore.Notifier
 	store     *query.Store
+	sessions  *session.Store
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
@@ -188,7 +190,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	server, served := s.listen(handler)
 	if asDemo {
 		err = (&demo.Demo{
-			App: s.App, Cfg: &s.cfg, Address: s.listener.Addr(), Ledger: s.ledger, Store: s.store,
+			App: s.App, Cfg: &s.cfg, Address: s.listener.Addr(), Ledger: s.ledger, Store: s.store, Sessions: s.sessions,
 		}).Run(ctx)
 	}
 	if err == nil {

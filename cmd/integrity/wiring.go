@@ -36,6 +36,7 @@ import (
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
+	"integrityledger/projections/session"
 )
 
 // operating is the operators' manual, which the service shows at /developers/operating.
@@ -196,6 +197,7 @@ func (s *service) openStore(ctx context.Context) error {
 	s.store = &query.Store{
 		Pool: s.route("read", s.read, reading), Public: s.route("public", s.public, reading), Scans: s.route("scans", s.scans, reading), Installation: s.installed, Plans: s.plans,
 	}
+	s.sessions = &session.Store{Pool: s.store.Pool, Installation: s.installed, Plans: s.plans}
 	if err := s.openReplica(ctx); err != nil {
 		return err
 	}
@@ -225,7 +227,7 @@ func (s *service) openWorkers(ctx context.Context) (err error) {
 		if s.send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
 			return err
 		}
-		s.linkMailer = console.NewLinkMailer(console.LinkMailer{Store: s.store, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log})
+		s.linkMailer = console.NewLinkMailer(console.LinkMailer{Sessions: s.sessions, Send: s.send, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log})
 	}
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
 	queued := s.route("queue", s.queue, (*cluster.Primary).QueuePool)
@@ -295,7 +297,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 	}
 	return handlers.New(handlers.Config{
 		Edge: handlers.Edge{
-			Store: s.store, Installation: s.installed, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests,
+			Store: s.store, Sessions: s.sessions, Installation: s.installed, BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Requests: s.requests,
 			TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
 			PublicPagesPerMinute: s.cfg.PagesPerMinute, KeyUsed: s.keyUses.Note, Spool: &edge.Spool{Dir: spool},
 			OAuth: s.oauth(), Closing: closing, Observe: s.answered, Tracer: s.traces.Tracer(),

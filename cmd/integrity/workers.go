@@ -137,7 +137,7 @@ func (s *service) forgetAnswers(ctx context.Context) {
 func (s *service) forgetSessions(ctx context.Context) {
 	now, err := s.ledger.Agreed(ctx) // a clock ahead would sign everybody out, and forget the links of the hour
 	if err == nil {
-		err = s.store.ForgetSessions(ctx, now)
+		err = s.sessions.Forget(ctx, now)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("sessions that are over stay for now", "error", err)

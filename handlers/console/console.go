@@ -27,7 +27,7 @@ import (
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // Config is what the console is made of, beside the actions.
@@ -99,7 +99,7 @@ const touchEvery = time.Minute
 // newCore makes the core of the console where it is offered.
 //
 // scs makes tokens of 256 random bits and gives the store their hashes alone. What it leaves open is decided here and in
-// query.Sessions: its middleware would store a session that was ended meanwhile once more, on every request; here the
+// session.Sessions: its middleware would store a session that was ended meanwhile once more, on every request; here the
 // use of a session is noted at most once a minute, and only where it still is. A token says nothing of the shard, so the
 // cookie's value has that before it: the organization's, which never changes.
 func newCore(c *edge.Edge) *core {
@@ -109,7 +109,7 @@ func newCore(c *edge.Edge) *core {
 		return nil
 	}
 	k := &core{origin: http.NewCrossOriginProtection(), sessions: &scs.SessionManager{ // scs.New starts a goroutine for a store of its own
-		Store: query.Sessions{Store: c.Store, Now: c.Now}, HashTokenInStore: true, Lifetime: query.SessionMost, Codec: scs.GobCodec{},
+		Store: session.Sessions{Store: c.Sessions, Now: c.Now}, HashTokenInStore: true, Lifetime: session.Lifetime, Codec: scs.GobCodec{},
 	}}
 	for _, own := range []string{c.BaseURL, named} {
 		if err := k.origin.AddTrustedOrigin(own); err != nil {
@@ -194,28 +194,28 @@ func (s *Console) resume(r *http.Request, p edge.Policy) (*http.Request, error) 
 	if !ok {
 		return r, edge.ErrSignedOut
 	}
-	c, session := edge.CallOf(r), &query.Session{}
-	ctx, err := s.console.sessions.Load(query.WithSession(r.Context(), shard, session), token)
+	c, current := edge.CallOf(r), &session.Session{}
+	ctx, err := s.console.sessions.Load(session.With(r.Context(), shard, current), token)
 	if err == nil && s.console.sessions.Token(ctx) == "" {
 		err = edge.ErrSignedOut
 	}
 	if err != nil {
 		return r, err
 	}
-	c.Session, c.Access = session, accessOf(session)
-	if !p.Unattended && c.Start.Sub(session.UsedAt) >= touchEvery {
+	c.Session, c.Access = current, accessOf(current)
+	if !p.Unattended && c.Start.Sub(current.UsedAt) >= touchEvery {
 		if _, _, err := s.console.sessions.Commit(ctx); err != nil {
 			return r, err
 		}
 	}
 	c.Scope = p.Scope
-	return r.WithContext(ctx), roleAllows(session.Role, p.Scope)
+	return r.WithContext(ctx), roleAllows(current.Role, p.Scope)
 }
 
-func accessOf(session *query.Session) domain.Access {
+func accessOf(current *session.Session) domain.Access {
 	return domain.Access{
-		Console: true, Organization: session.Organization, Member: session.Member, Role: session.Role, Plan: session.Plan,
-		Internal: session.Internal, PerMinute: session.PerMinute, Sequence: session.Sequence,
+		Console: true, Organization: current.Organization, Member: current.Member, Role: current.Role, Plan: current.Plan,
+		Internal: current.Internal, PerMinute: current.PerMinute, Sequence: current.Sequence,
 	}
 }
 
@@ -230,20 +230,20 @@ func roleAllows(role domain.Role, scope domain.Scope) error {
 // begin signs a person in to a membership and returns the cookies: that of the session, and of the browser that is known
 // now. The token is always a new one, and the session that the browser had ends: nobody else can have chosen it.
 // provedAt is when the person proved who it is; zero: nobody knows.
-func (s *Console) begin(r *http.Request, m query.Membership, provedAt time.Time) (cookies []string, err error) {
+func (s *Console) begin(r *http.Request, m session.Membership, provedAt time.Time) (cookies []string, err error) {
 	if err := s.end(r); err != nil {
 		return nil, err
 	}
 	now := s.Now()
-	session := &query.Session{
+	current := &session.Session{
 		ID: domain.NewID[domain.SessionID](now), Organization: m.Organization, Member: m.Member, Role: m.Role,
 		UserAgent: shortUserAgent(r), CreatedAt: now, ProvedAt: provedAt,
 	}
-	ctx, err := s.console.sessions.Load(query.WithSession(context.WithoutCancel(r.Context()), m.Organization.Shard(), session), "")
+	ctx, err := s.console.sessions.Load(session.With(context.WithoutCancel(r.Context()), m.Organization.Shard(), current), "")
 	if err != nil {
 		return nil, err
 	}
-	cookie, err := s.renew(ctx, session)
+	cookie, err := s.renew(ctx, current)
 	return []string{cookie, s.knownCookieFor(m.Email, now)}, err
 }
 
@@ -263,16 +263,16 @@ func (s *Console) knowsBrowser(r *http.Request, emailSHA256 [32]byte) bool {
 }
 
 // renew gives a session a new token, under which it is stored.
-func (s *Console) renew(ctx context.Context, session *query.Session) (cookie string, err error) {
-	session.Begin()
+func (s *Console) renew(ctx context.Context, current *session.Session) (cookie string, err error) {
+	current.Begin()
 	if err := s.console.sessions.RenewToken(ctx); err != nil {
 		return "", err
 	}
-	if session.Ended() {
+	if current.Ended() {
 		return "", edge.ErrSignedOut
 	}
 	token, _, err := s.console.sessions.Commit(ctx)
-	return s.consoleCookie(sessionCookie, withShard(session.Organization.Shard(), token), query.SessionMost), err
+	return s.consoleCookie(sessionCookie, withShard(current.Organization.Shard(), token), session.Lifetime), err
 }
 
 // proved notes when the person has proved who they are, under a new token.
@@ -288,7 +288,7 @@ func (s *Console) end(r *http.Request) error {
 	if !ok {
 		return nil
 	}
-	ctx, err := s.console.sessions.Load(query.WithSession(context.WithoutCancel(r.Context()), shard, &query.Session{}), token)
+	ctx, err := s.console.sessions.Load(session.With(context.WithoutCancel(r.Context()), shard, &session.Session{}), token)
 	if err != nil || s.console.sessions.Token(ctx) == "" {
 		return err
 	}
@@ -536,7 +536,7 @@ func (s *Console) browserOf(r *http.Request) (sum [32]byte, cookie string) {
 	if raw, err := base64.RawURLEncoding.DecodeString(value); err != nil || len(raw) != 32 {
 		value = randomSecret()
 	}
-	return sha256.Sum256([]byte(value)), s.consoleCookie(browserCookie, value, signUpPatience+query.SignInLifetime)
+	return sha256.Sum256([]byte(value)), s.consoleCookie(browserCookie, value, signUpPatience+session.LinkLifetime)
 }
 
 // provider is the host that signs people in to the console; empty: there is no such provider.

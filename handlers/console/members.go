@@ -266,7 +266,7 @@ func (s memberPages) confirmStatus(step string) edge.Handler {
 		if err != nil {
 			return nil, err
 		}
-		sessions, err := s.Store.SessionsOf(r.Context(), m.Organization, m.ID, c.Start)
+		sessions, err := s.Sessions.SessionsOf(r.Context(), m.Organization, m.ID, c.Start)
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ import (
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // passkeys speaks WebAuthn.
@@ -41,8 +41,8 @@ const challengeLifetime = 5 * time.Minute
 
 // holder of passkeys, as WebAuthn sees a member.
 type passkeyHolder struct {
-	query.Membership
-	known []query.NamedPasskey
+	session.Membership
+	known []session.NamedPasskey
 }
 
 // WebAuthnID is the user handle: organization and member, so that the shard is known of it.
@@ -79,10 +79,10 @@ func parseHandle(raw []byte) (o domain.OrganizationID, member domain.MemberID, o
 }
 
 func (s passkeyDoor) holder(ctx context.Context, o domain.OrganizationID, member domain.MemberID) (h passkeyHolder, err error) {
-	if h.Membership, err = s.Store.Membership(ctx, o, member); err != nil {
+	if h.Membership, err = s.Sessions.Membership(ctx, o, member); err != nil {
 		return h, err
 	}
-	h.known, err = s.Store.Passkeys(ctx, o, member)
+	h.known, err = s.Sessions.Passkeys(ctx, o, member)
 	return h, err
 }
 
@@ -118,7 +118,7 @@ func (s passkeyDoor) challengeOf(r *http.Request) (c challenge, err error) {
 
 // useChallenge uses a challenge up, once what was signed is judged; of any number of answers to it one goes on.
 func (s passkeyDoor) useChallenge(r *http.Request, c challenge) error {
-	used, err := s.Store.UseChallenge(r.Context(), sha256.Sum256([]byte(c.Challenge)), c.Until)
+	used, err := s.Sessions.UseChallenge(r.Context(), sha256.Sum256([]byte(c.Challenge)), c.Until)
 	if err == nil && !used {
 		err = errPasskeyRefused
 	}
@@ -216,7 +216,7 @@ func (s passkeyDoor) usedPasskey(r *http.Request) (h passkeyHolder, err error) {
 			return h, err
 		}
 		// The counter is judged where it is stored, so that one of two answers at once loses.
-		counted, err := s.Store.UsePasskey(r.Context(), known.Passkey, int64(answer.Response.AuthenticatorData.Counter), s.Now())
+		counted, err := s.Sessions.UsePasskey(r.Context(), known.Passkey, int64(answer.Response.AuthenticatorData.Counter), s.Now())
 		if err == nil && !counted {
 			s.Log.Warn("a passkey was refused because its counter has not grown: it may have been copied", "passkey", known.ID, "organization", h.Organization,
 				"member", h.Member, "requestId", edge.CallOf(r).RequestID)
@@ -280,7 +280,7 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, s.refusePasskey(r, err)
 	}
-	made, err := s.console.passkeys.CreateCredential(passkeyHolder{Membership: query.Membership{Organization: c.Session.Organization, Member: c.Session.Member}}, asked.SessionData, answer)
+	made, err := s.console.passkeys.CreateCredential(passkeyHolder{Membership: session.Membership{Organization: c.Session.Organization, Member: c.Session.Member}}, asked.SessionData, answer)
 	if err != nil {
 		return nil, s.refusePasskey(r, err)
 	}
@@ -298,7 +298,7 @@ func (s passkeyDoor) addPasskey(r *http.Request) (any, error) {
 	if err := s.Execute(r.Context(), command); err != nil {
 		return nil, err
 	}
-	if _, err := s.Store.UsePasskey(r.Context(), command.Outcome, int64(made.Authenticator.SignCount), s.Now()); err != nil {
+	if _, err := s.Sessions.UsePasskey(r.Context(), command.Outcome, int64(made.Authenticator.SignCount), s.Now()); err != nil {
 		return nil, err
 	}
 	resp := s.toScript(http.StatusOK, web.Path(edge.Language(r), web.ConsoleRoot+saying("/security", "passkey")))

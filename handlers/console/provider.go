@@ -15,7 +15,7 @@ import (
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // Signing in to the console by the OpenID provider. Who the person is follows from the address that the provider has
@@ -155,8 +155,8 @@ func (s door) enterByProvider(r *http.Request, attempt providerSignIn, asked oau
 
 // chooseAfterProvider leads to the page of a link that nobody is mailed, on which the person chooses an organization, or
 // makes one.
-func (s door) chooseAfterProvider(r *http.Request, attempt providerSignIn, link *usableLink, found []query.Membership, address string) (any, error) {
-	shard := s.Store.ShardOf(*link.EmailSHA256)
+func (s door) chooseAfterProvider(r *http.Request, attempt providerSignIn, link *usableLink, found []session.Membership, address string) (any, error) {
+	shard := s.Sessions.ShardOf(*link.EmailSHA256)
 	if len(found) > 0 {
 		shard = found[0].Organization.Shard()
 	}
@@ -165,7 +165,7 @@ func (s door) chooseAfterProvider(r *http.Request, attempt providerSignIn, link 
 	id, code, secret := domain.NewSignInLink(now, shard)
 	code, link.SecretSHA256 = provedCode(code, secret, link.provedAt)
 	link.ID, link.BrowserSHA256, link.KnownBrowser = id, &browser, true
-	added, err := s.Store.AddSignInLink(r.Context(), link.SignInLink, now)
+	added, err := s.Sessions.AddSignInLink(r.Context(), link.SignInLink, now)
 	if err != nil {
 		return nil, err
 	}

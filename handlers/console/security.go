@@ -9,6 +9,7 @@ import (
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // overviewRecords is how many of the last registrations the first page shows.
@@ -38,7 +39,7 @@ func (s securityPages) overview(r *http.Request) (any, error) {
 	if shown.Failing, err = s.failingDestinations(ctx, c); err != nil {
 		return nil, err
 	}
-	passkeys, err := s.Store.Passkeys(ctx, c.Session.Organization, c.Session.Member)
+	passkeys, err := s.Sessions.Passkeys(ctx, c.Session.Organization, c.Session.Member)
 	shown.HasPasskey = len(passkeys) > 0
 	if err != nil {
 		return nil, err
@@ -76,20 +77,20 @@ func (s securityPages) failingDestinations(ctx context.Context, c *edge.Call) (f
 // security shows the passkeys and sessions of the person.
 func (s securityPages) security(r *http.Request) (any, error) {
 	c := edge.CallOf(r)
-	passkeys, err := s.Store.Passkeys(r.Context(), c.Session.Organization, c.Session.Member)
+	passkeys, err := s.Sessions.Passkeys(r.Context(), c.Session.Organization, c.Session.Member)
 	if err != nil {
 		return nil, err
 	}
-	sessions, err := s.Store.SessionsOf(r.Context(), c.Session.Organization, c.Session.Member, c.Start)
+	sessions, err := s.Sessions.SessionsOf(r.Context(), c.Session.Organization, c.Session.Member, c.Start)
 	if err != nil {
 		return nil, err
 	}
 	return consolePageOf(s.site.Security(web.Security{
 		Console: s.frameOf(r, "security"),
-		Keys: wire.Each(passkeys, func(p query.NamedPasskey) web.Passkey {
+		Keys: wire.Each(passkeys, func(p session.NamedPasskey) web.Passkey {
 			return web.Passkey{ID: p.ID.String(), Name: p.Name, AddedAt: p.CreatedAt, UsedAt: p.LastUsedAt}
 		}),
-		Sessions: wire.Each(sessions, func(at query.Session) web.SessionView {
+		Sessions: wire.Each(sessions, func(at session.Session) web.SessionView {
 			return web.SessionView{ID: at.ID.String(), UserAgent: at.UserAgent, Since: at.CreatedAt, UsedAt: at.UsedAt, Own: at.ID == c.Session.ID}
 		}),
 		MaxName: domain.MaxNameLength, Prove: s.proveFirst(r, "/security"),
@@ -108,7 +109,7 @@ func (s securityPages) removePasskey(r *http.Request) (any, error) {
 // endSession ends a session of the person's, this one included.
 func (s securityPages) endSession(r *http.Request) (any, error) {
 	session, id := edge.CallOf(r).Session, edge.PathID(r, "sessionId", domain.ParseID[domain.SessionID])
-	if err := s.Store.EndSession(r.Context(), session.Organization, session.Member, id); err != nil {
+	if err := s.Sessions.EndSession(r.Context(), session.Organization, session.Member, id); err != nil {
 		return nil, err
 	}
 	if id == session.ID {
@@ -119,7 +120,7 @@ func (s securityPages) endSession(r *http.Request) (any, error) {
 
 func (s securityPages) signOutEverywhere(r *http.Request) (any, error) {
 	session := edge.CallOf(r).Session
-	if err := s.Store.EndSessions(r.Context(), session.Organization, session.Member); err != nil {
+	if err := s.Sessions.EndSessions(r.Context(), session.Organization, session.Member); err != nil {
 		return nil, err
 	}
 	return s.signedOut(r), nil

@@ -20,8 +20,8 @@ import (
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
+	"integrityledger/projections/session"
 )
 
 // signInPage is the way in. Whoever has signed in already goes on.
@@ -75,7 +75,7 @@ func (s door) signInLinkPage(r *http.Request) (any, error) {
 // usableLink is a link that was found, and when its person proved who it is: by opening the mail, or before that at the
 // OpenID provider. Zero: nobody knows.
 type usableLink struct {
-	query.SignInLink
+	session.SignInLink
 	provedAt time.Time
 	partly   bool // not all shards have told the memberships of the link's address
 }
@@ -94,7 +94,7 @@ func (s door) signInLink(r *http.Request) (*usableLink, error) {
 			provedAt = time.Unix(n, 0)
 		}
 	}
-	link, found, err := s.Store.SignInLink(r.Context(), id, secret)
+	link, found, err := s.Sessions.SignInLink(r.Context(), id, secret)
 	if err != nil || !found || link.UsedAt != nil || !edge.CallOf(r).Start.Before(link.ExpiresAt) {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (s door) useSignInLink(r *http.Request) (any, error) {
 	if asks := s.mayFound(link, found) && s.signUpAddress(r, link) != ""; chosen == nil || asks && !typed.Has("organization") {
 		return s.chooseOrganization(r, link, found, web.NewOrganization{}, nil)
 	}
-	used, err := s.Store.UseSignInLink(r.Context(), link.SignInLink, edge.CallOf(r).Start)
+	used, err := s.Sessions.UseSignInLink(r.Context(), link.SignInLink, edge.CallOf(r).Start)
 	if err != nil || !used {
 		return s.linkOver(r, err)
 	}
@@ -139,12 +139,12 @@ func (s door) useSignInLink(r *http.Request) (any, error) {
 }
 
 // enter signs a person in to a membership, with a link that is used by now, and goes to the first page.
-func (s door) enter(r *http.Request, m query.Membership, provedAt time.Time) (any, error) {
+func (s door) enter(r *http.Request, m session.Membership, provedAt time.Time) (any, error) {
 	return s.enterIn(r, edge.Language(r), m, provedAt)
 }
 
 // enterIn is enter where the language is not that of the path.
-func (s door) enterIn(r *http.Request, l evidence.Language, m query.Membership, provedAt time.Time) (any, error) {
+func (s door) enterIn(r *http.Request, l evidence.Language, m session.Membership, provedAt time.Time) (any, error) {
 	cookies, err := s.begin(r, m, provedAt)
 	if err != nil {
 		return nil, err
@@ -164,23 +164,23 @@ func (s door) askedHere(r *http.Request, link *usableLink) bool {
 
 // membershipsOf are the one that a link is for, or those of its address; none where it is no longer active. Some
 // memberships are enough to sign in, even if other shards do not answer.
-func (s door) membershipsOf(r *http.Request, link *usableLink) ([]query.Membership, error) {
+func (s door) membershipsOf(r *http.Request, link *usableLink) ([]session.Membership, error) {
 	if link.Member.IsZero() {
-		found, err := s.Store.Memberships(r.Context(), *link.EmailSHA256)
+		found, err := s.Sessions.Memberships(r.Context(), *link.EmailSHA256)
 		if link.partly = err != nil; len(found) > 0 {
 			err = nil
 		}
 		return found, err
 	}
-	m, err := s.Store.Membership(r.Context(), link.Organization, link.Member)
+	m, err := s.Sessions.Membership(r.Context(), link.Organization, link.Member)
 	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.InvalidState {
 		return nil, nil
 	}
-	return []query.Membership{m}, err
+	return []session.Membership{m}, err
 }
 
 // choice is the only membership, or the one of the organization that was chosen; nil: none of these.
-func choice(found []query.Membership, organization string) *query.Membership {
+func choice(found []session.Membership, organization string) *session.Membership {
 	for i, m := range found {
 		if len(found) == 1 || m.Organization.String() == organization {
 			return &found[i]
@@ -191,7 +191,7 @@ func choice(found []query.Membership, organization string) *query.Membership {
 
 // chooseOrganization shows the memberships among which the person chooses, and the form to make an organization where
 // the person may.
-func (s door) chooseOrganization(r *http.Request, link *usableLink, found []query.Membership, shown web.NewOrganization, err error) (edge.Response, error) {
+func (s door) chooseOrganization(r *http.Request, link *usableLink, found []session.Membership, shown web.NewOrganization, err error) (edge.Response, error) {
 	offered := s.mayFound(link, found)
 	if err != nil || len(found) == 0 && !offered {
 		return s.linkOver(r, err)
@@ -200,7 +200,7 @@ func (s door) chooseOrganization(r *http.Request, link *usableLink, found []quer
 	if len(found) == 0 {
 		name = "organization-new"
 	}
-	choices := wire.Each(found, func(m query.Membership) web.Choice {
+	choices := wire.Each(found, func(m session.Membership) web.Choice {
 		return web.Choice{Organization: m.Organization, Name: m.OrganizationName, Role: m.Role}
 	})
 	var form *web.NewOrganization
@@ -216,7 +216,7 @@ func (s door) chooseOrganization(r *http.Request, link *usableLink, found []quer
 }
 
 // invitation finds the member whom the invitation of the path is for, where it can still be accepted; nil otherwise.
-func (s door) invitation(r *http.Request) (found *query.Membership, until time.Time, secretSHA256 [32]byte, err error) {
+func (s door) invitation(r *http.Request) (found *session.Membership, until time.Time, secretSHA256 [32]byte, err error) {
 	organization, secretSHA256, ok := domain.ParseInvitationCode(edge.Variable(r, "code"))
 	if !ok {
 		return nil, until, secretSHA256, nil
@@ -229,7 +229,7 @@ func (s door) invitation(r *http.Request) (found *query.Membership, until time.T
 		return nil, until, secretSHA256, err
 	}
 	named, err := s.Store.Organization(r.Context(), organization)
-	return &query.Membership{
+	return &session.Membership{
 		Organization: organization, Member: member.ID, Role: member.Role, OrganizationName: named.Name, Email: member.Email,
 	}, *member.InvitedUntil, secretSHA256, err
 }
@@ -292,13 +292,13 @@ func (s *Console) signedOut(r *http.Request) edge.Response {
 // linkRequest is an address that was typed into the page, or the member who has signed in and proves it again, with the
 // browser that asks.
 type linkRequest struct {
-	network  netip.Prefix   // that asks: see networkOf
-	turn     *fair.Claimant // to sign up; nil elsewhere
-	email    [32]byte       // hash
-	address  string         // where anybody may sign up with it, and was typed to do so; empty elsewhere
-	known    bool           // the browser has signed in with the address before
-	session  *query.Session // whose member asks; nil: whoever has typed the address
-	browser  [32]byte       // hash
+	network  netip.Prefix     // that asks: see networkOf
+	turn     *fair.Claimant   // to sign up; nil elsewhere
+	email    [32]byte         // hash
+	address  string           // where anybody may sign up with it, and was typed to do so; empty elsewhere
+	known    bool             // the browser has signed in with the address before
+	session  *session.Session // whose member asks; nil: whoever has typed the address
+	browser  [32]byte         // hash
 	language evidence.Language
 	done     func() // gives the place of the request back
 }
@@ -307,11 +307,11 @@ type linkRequest struct {
 // that ends mails what waits, for as long as linkDrain; the requests of a killed process are lost. The link
 // itself stands in the mail alone.
 type LinkMailer struct {
-	Store   *query.Store
-	Send    func(context.Context, queue.Mail) error
-	BaseURL string
-	Now     func() time.Time
-	Log     *slog.Logger
+	Sessions *session.Store
+	Send     func(context.Context, queue.Mail) error
+	BaseURL  string
+	Now      func() time.Time
+	Log      *slog.Logger
 
 	queue  chan linkRequest
 	places *fair.Semaphore[netip.Prefix] // requests to sign in that wait, by network
@@ -411,15 +411,15 @@ func (m *LinkMailer) work(ctx, working context.Context, request linkRequest) {
 func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
-	link := query.SignInLink{BrowserSHA256: &request.browser, KnownBrowser: request.known}
-	var to query.Membership
+	link := session.SignInLink{BrowserSHA256: &request.browser, KnownBrowser: request.known}
+	var to session.Membership
 	var err error
 	if at := request.session; at != nil {
-		to, err = m.Store.Membership(ctx, at.Organization, at.Member)
+		to, err = m.Sessions.Membership(ctx, at.Organization, at.Member)
 		link.Organization, link.Member = at.Organization, at.Member
 	} else {
-		var found []query.Membership
-		if found, err = m.Store.Memberships(ctx, request.email); len(found) > 0 {
+		var found []session.Membership
+		if found, err = m.Sessions.Memberships(ctx, request.email); len(found) > 0 {
 			to, err = found[0], nil // what other shards could not tell is asked again when the link is used
 		} else if err == nil {
 			to.Email = request.address
@@ -432,11 +432,11 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	now := m.Now()
 	shard, newcomer := to.Organization.Shard(), to.Member.IsZero()
 	if newcomer {
-		shard = m.Store.ShardOf(request.email)
+		shard = m.Sessions.ShardOf(request.email)
 	}
 	id, code, secret := domain.NewSignInLink(now, shard)
 	link.ID, link.SecretSHA256 = id, secret
-	added, err := m.Store.AddSignInLink(ctx, link, now)
+	added, err := m.Sessions.AddSignInLink(ctx, link, now)
 	if err != nil {
 		return err
 	}
@@ -446,7 +446,7 @@ func (m *LinkMailer) mail(ctx context.Context, request linkRequest) error {
 	}
 	return m.Send(ctx, queue.Mail{
 		ID: domain.EventID(id), Organization: to.Organization, Member: to.Member, To: to.Email, At: now,
-		SignIn: &queue.SignIn{URL: SignInURL(m.BaseURL, request.language, code), Until: now.Add(query.SignInLifetime), Newcomer: newcomer},
+		SignIn: &queue.SignIn{URL: SignInURL(m.BaseURL, request.language, code), Until: now.Add(session.LinkLifetime), Newcomer: newcomer},
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers/action"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // What bounds signing up besides the limits of every page, and the five links an hour of an address. All are counted in
@@ -107,7 +107,7 @@ func (s door) within(r *http.Request, limit *edge.AddressLimit, message string) 
 
 // keepAddress is the cookie in which the browser keeps the address that signs up.
 func (s door) keepAddress(address string) string {
-	return s.consoleCookie(addressCookie, base64.RawURLEncoding.EncodeToString([]byte(address)), signUpPatience+query.SignInLifetime)
+	return s.consoleCookie(addressCookie, base64.RawURLEncoding.EncodeToString([]byte(address)), signUpPatience+session.LinkLifetime)
 }
 
 // signUpAddress is the address that the browser keeps, if it is the one that the link is for; empty otherwise.
@@ -125,7 +125,7 @@ func isAddressOf(link *usableLink, address string) bool {
 
 // mayFound reports whether the person of a link may make an organization: anybody may who owns none, as far as all
 // shards tell.
-func (s door) mayFound(link *usableLink, found []query.Membership) bool {
+func (s door) mayFound(link *usableLink, found []session.Membership) bool {
 	if link.partly {
 		return false
 	}
@@ -153,7 +153,7 @@ func (s door) describe(r *http.Request, link *usableLink, shown *web.NewOrganiza
 // The link is used first. A crash after that leaves a used link and nothing else, so the person asks for another; the
 // other way round one link could make several organizations. The organization and its owner are one command. The actor
 // is the service itself: the person is no member before it.
-func (s door) foundOrganization(r *http.Request, link *usableLink, found []query.Membership) (any, error) {
+func (s door) foundOrganization(r *http.Request, link *usableLink, found []session.Membership) (any, error) {
 	typed := edge.Form(r)
 	shown := web.NewOrganization{Name: strings.TrimSpace(typed.Get("name")), Typed: typed.Get("email")}
 	address := s.signUpAddress(r, link)
@@ -172,7 +172,7 @@ func (s door) foundOrganization(r *http.Request, link *usableLink, found []query
 	if err != nil {
 		return nil, err
 	}
-	used, err := s.Store.UseSignInLink(r.Context(), link.SignInLink, now)
+	used, err := s.Sessions.UseSignInLink(r.Context(), link.SignInLink, now)
 	if err != nil || !used {
 		return s.linkOver(r, err)
 	}
@@ -184,5 +184,5 @@ func (s door) foundOrganization(r *http.Request, link *usableLink, found []query
 		return nil, err
 	}
 	s.Log.Info("an organization was made by signing up", "organization", id, "owner", create.Outcome.ID)
-	return s.enter(r, query.Membership{Organization: id, Member: create.Outcome.ID, Role: domain.Owner, OrganizationName: shown.Name, Email: address}, link.provedAt)
+	return s.enter(r, session.Membership{Organization: id, Member: create.Outcome.ID, Role: domain.Owner, OrganizationName: shown.Name, Email: address}, link.provedAt)
 }

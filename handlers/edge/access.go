@@ -13,7 +13,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"integrityledger/domain"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // callers remembers who stands behind the credentials that were used last. What is relied on of that never changes: the
@@ -126,8 +126,8 @@ func (s *Edge) judgeLate(r *http.Request, p Policy) error {
 func (s *Edge) JudgeAgain(r *http.Request) error {
 	c := CallOf(r)
 	if c.Session != nil {
-		sessions, err := s.Store.SessionsOf(r.Context(), c.Session.Organization, c.Session.Member, s.Now())
-		if err == nil && !slices.ContainsFunc(sessions, func(one query.Session) bool { return one.ID == c.Session.ID }) {
+		sessions, err := s.Sessions.SessionsOf(r.Context(), c.Session.Organization, c.Session.Member, s.Now())
+		if err == nil && !slices.ContainsFunc(sessions, func(one session.Session) bool { return one.ID == c.Session.ID }) {
 			err = ErrSignedOut
 		}
 		return err

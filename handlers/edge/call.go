@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // Held puts a limit on the answer and refuses a request that goes beyond it.
@@ -41,14 +41,14 @@ type Call struct {
 	unwanted   io.Reader  // the body, where it is passed over
 	arriving   *pacedBody // nil: no body was read
 	Limits     []*LimitState
-	Spent      *domain.Error  // the minute's refusal, of a request that may still take something away
-	TookAway   bool           // it did
-	reached    int64          // the organization's sequence after what the request has written
-	over       []func()       // when the handler has returned
-	Written    func()         // when the answer is written; may be nil
-	challenged bool           // a refusal tells where to get a token
-	Session    *query.Session // of the console; nil elsewhere
-	cutOff     bool           // the answer ends before its end
+	Spent      *domain.Error    // the minute's refusal, of a request that may still take something away
+	TookAway   bool             // it did
+	reached    int64            // the organization's sequence after what the request has written
+	over       []func()         // when the handler has returned
+	Written    func()           // when the answer is written; may be nil
+	challenged bool             // a refusal tells where to get a token
+	Session    *session.Session // of the console; nil elsewhere
+	cutOff     bool             // the answer ends before its end
 	Meter      strictjson.Meter
 	// failedItems counts failures that the answer holds beside its own status: items of a batch, calls of MCP tools.
 	failedItems map[domain.Code]int

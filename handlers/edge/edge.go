@@ -23,11 +23,13 @@ import (
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
 	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // Config is what an Edge is made of.
 type Config struct {
 	Store        *query.Store
+	Sessions     *session.Store
 	Installation eventstore.Installation
 	BaseURL      string // without a slash at its end; the only source of URLs, never Host
 	Now          func() time.Time

@@ -20,6 +20,7 @@ import (
 	"integrityledger/eventstore/pgtest"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // Ledger is a ledger of its own database; more processes' ledgers can be opened on it.
@@ -120,6 +121,14 @@ func (l *Ledger) Store(t testing.TB) *query.Store {
 	must(t, err)
 	routed := l.Routed(t)
 	return &query.Store{Pool: routed, Public: routed, Installation: l.Installation, Plans: plans}
+}
+
+// Sessions keeps the sessions of the console.
+func (l *Ledger) Sessions(t testing.TB) *session.Store {
+	t.Helper()
+	plans, err := domain.DefaultPlans()
+	must(t, err)
+	return &session.Store{Pool: l.Routed(t), Installation: l.Installation, Plans: plans}
 }
 
 // Simulated is a test's clock for everything: the process, the database and the monotonic clock.

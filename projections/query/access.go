@@ -105,7 +105,7 @@ var whyKeyRefused = cluster.SQL(`SELECT k.secret_sha256 <> $3, k.revoked_at IS N
 // WhyRefused looks a second time at a key that Authenticate has refused, and says in a few words what is wrong with
 // it. It is for operators: the caller learns none of it.
 func (s *Store) WhyRefused(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) string {
-	if !s.known(key.Shard()) {
+	if !s.Installation.Has(key.Shard()) {
 		return "shard unknown"
 	}
 	var from *netip.Addr
@@ -157,7 +157,7 @@ func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error
 	if link := c.access.Link; !link.IsZero() {
 		shard, batcher, sql, refused = link.Shard(), &s.links, authenticateLinks, domain.ErrLinkRefused
 	}
-	if !s.known(shard) {
+	if !s.Installation.Has(shard) {
 		return domain.Access{}, refused
 	}
 	if err := batcher.Ask(ctx, shard, c, func(shard domain.Shard, batch []*credential) { s.authenticate(shard, batch, sql) }); err != nil {

@@ -97,7 +97,7 @@ func (s *Store) Member(ctx context.Context, organization domain.OrganizationID, 
 // NOT_FOUND.
 func (s *Store) Invitation(ctx context.Context, organization domain.OrganizationID, secretSHA256 [32]byte) (domain.Member, error) {
 	unknown := domain.Refuse(domain.NotFound, "There is no such invitation; ask for another.")
-	if !s.known(organization.Shard()) {
+	if !s.Installation.Has(organization.Shard()) {
 		return domain.Member{}, unknown
 	}
 	return statement.One(ctx, s.Pool, "find invitation", unknown, pgx.RowToStructByPos[domain.Member], findInvitation, organization.Shard(), organization, secretSHA256[:])
@@ -278,7 +278,7 @@ func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domai
 		AND EXISTS (SELECT 1 FROM {members} m WHERE m.shard = $1 AND m.organization_id = k.organization_id
 			AND m.member_id = k.member_id AND m.status = 'active')`)
 	var used []UsedKey
-	err := s.eachShard(ctx, func(ctx context.Context, shard domain.Shard) error {
+	err := s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) error {
 		list, err := statement.All(ctx, s.Pool, "list keys that end soon", pgx.RowToStructByPos[UsedKey], query, shard, now, until)
 		used = append(used, list...)
 		return err
@@ -424,7 +424,7 @@ func (s *Store) link(ctx context.Context, id domain.LinkID) (heldLink, error) {
 	query := cluster.SQL(`SELECT ` + projections.LinkColumns + `, m.status = 'ended' FROM {oauth_links} l
 		JOIN {members} m ON m.shard = $1 AND m.organization_id = l.organization_id AND m.member_id = l.member_id
 		WHERE l.shard = $1 AND l.link_id = $2`)
-	if !s.known(id.Shard()) {
+	if !s.Installation.Has(id.Shard()) {
 		return heldLink{}, UnknownLink()
 	}
 	return statement.One(ctx, s.Pool, "find link", UnknownLink(), pgx.RowToStructByPos[heldLink], query, id.Shard(), id)

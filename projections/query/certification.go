@@ -430,7 +430,7 @@ func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.Publ
 // AnyCertificate reads a certificate for any holder of its public id.
 func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedCertificate, error) {
 	shard := id.Shard(s.Installation.Secret)
-	if !s.known(shard) {
+	if !s.Installation.Has(shard) {
 		return SignedCertificate{}, domain.ErrUnknownCertificate
 	}
 	return statement.One(ctx, s.Public, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate], storedCertificate, shard, id)

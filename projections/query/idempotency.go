@@ -103,7 +103,7 @@ var forgetAnswers = cluster.SQL(`DELETE FROM {idempotency_keys} k
 // ForgetAnswers deletes expired answers, in steps that hold up no request.
 func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
 	const bite = 1000
-	return s.eachShard(ctx, func(ctx context.Context, shard domain.Shard) (err error) {
+	return s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) (err error) {
 		for forgotten := int64(bite); forgotten == bite && err == nil; {
 			forgotten, err = statement.Try(ctx, s.Pool, "forget answers of idempotent requests", forgetAnswers, shard, now.Add(-answerLife), now, bite)
 		}

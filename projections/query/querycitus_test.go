@@ -25,8 +25,6 @@ func TestStatementsAreAimed(t *testing.T) {
 		"access": authenticateKeys, "linked": authenticateLinks, "count_minute": countMinute, "count_minutes": projections.CountMinutes, "clear_minutes": projections.ClearMinutes,
 		"api_key_uses": writeKeyUses, "traffic": writeTraffic, "forget_traffic": forgetTraffic, "read_traffic": readTraffic, "acts": listOperatorActs, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,
-		"addresses": findAddresses, "session": findSession, "insert_session": insertSession, "touch_session": touchSession, "sessions": listSessions, "memberships": findMemberships,
-		"add_sign_in": insertSignInLink, "add_proof": insertProofLink, "sign_in": findSignInLink, "use_sign_in": useSignInLink, "use_challenge": useChallenge, "end_oldest": endOldest,
-		"passkeys": findPasskeys, "use_passkey": usePasskey, "forget_sessions": forgetSessions, "forget_links": forgetLinks,
+		"addresses": findAddresses,
 	})
 }

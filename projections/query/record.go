@@ -189,7 +189,7 @@ func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicI
 // comparisons of a shard share a round trip.
 func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (*Evidence, error) {
 	shard := id.Shard(s.Installation.Secret)
-	if !s.known(shard) {
+	if !s.Installation.Has(shard) {
 		return nil, ErrUnknownPublicID
 	}
 	q := &evidenceQuestion{id: id}

@@ -46,18 +46,6 @@ type Store struct {
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
 }
 
-// known reports whether the ledger has such a shard; an id from outside may name any.
-func (s *Store) known(shard domain.Shard) bool { return int(shard) < s.Installation.Shards }
-
-// eachShard is a round of upkeep.
-func (s *Store) eachShard(ctx context.Context, do func(context.Context, domain.Shard) error) error {
-	shards := make([]domain.Shard, s.Installation.Shards)
-	for i := range shards {
-		shards[i] = domain.Shard(i)
-	}
-	return eventstore.EachShard(ctx, s.Pool, shards, do)
-}
-
 // allShards runs a query whose first argument is the shard on one shard after the other. What some of them cannot tell
 // is no answer.
 func allShards[T any](ctx context.Context, s *Store, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {

@@ -65,7 +65,7 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
 			l := ledgertest.New(t)
-			store := l.Store(t)
+			store, sessions := l.Store(t), l.Sessions(t)
 			db := &twoNodes{Database: store.Pool, failure: kind.failure}
 			now := l.Now()
 			var uses query.KeyUses
@@ -88,7 +88,7 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 				do         func() error
 			}{
 				{"answers", "SELECT count(*) FROM idempotency_keys WHERE shard = $1", func() error { return store.ForgetAnswers(ctx, now) }},
-				{"sessions", "SELECT count(*) FROM console_challenges WHERE shard = $1", func() error { return store.ForgetSessions(ctx, now) }},
+				{"sessions", "SELECT count(*) FROM console_challenges WHERE shard = $1", func() error { return sessions.Forget(ctx, now) }},
 				{"uses of keys", "SELECT 1 - count(*) FROM api_key_uses WHERE shard = $1", func() error { return uses.Flush(ctx, store) }},
 			}
 			wants := func(name, left string, want ...int) {
@@ -107,7 +107,7 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 				}
 				db.asked = 0
 			}
-			store.Pool = db
+			store.Pool, sessions.Pool = db, db
 			for _, u := range upkeep {
 				told(u.name, u.do())
 				wants(u.name, u.left, 0, 1, 0, 1)
@@ -117,14 +117,14 @@ func TestAShardThatIsAwayHoldsUpNoOther(t *testing.T) {
 				t.Errorf("%d keys that end soon were found, not 2", len(keys))
 			}
 			owner := domain.EmailSHA256("owner@example.com")
-			found, err := store.Memberships(ctx, owner)
+			found, err := sessions.Memberships(ctx, owner)
 			if told("memberships", err); len(found) != 2 {
 				t.Errorf("%d memberships were found, not 2", len(found))
 			}
 			if list, err := store.Organizations(ctx); err == nil || len(list) > 0 {
 				t.Errorf("%d organizations are said to be all: %v", len(list), err)
 			}
-			store.Pool = db.Database
+			store.Pool, sessions.Pool = db.Database, db.Database
 			for _, u := range upkeep {
 				if err := u.do(); err != nil {
 					t.Errorf("%s: %v", u.name, err)

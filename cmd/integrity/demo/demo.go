@@ -56,6 +56,7 @@ import (
 	"integrityledger/handlers/console"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 const (
@@ -96,10 +97,11 @@ func Allowed(cfg config.Config, listening net.Addr) error {
 // Demo is what the demo needs of the service that it runs beside.
 type Demo struct {
 	*cli.App
-	Cfg     *config.Config
-	Address net.Addr
-	Ledger  *eventstore.Ledger
-	Store   *query.Store
+	Cfg      *config.Config
+	Address  net.Addr
+	Ledger   *eventstore.Ledger
+	Store    *query.Store
+	Sessions *session.Store
 }
 
 // Run makes what a newcomer needs, or finds it again, and prints how to go on. It runs beside the server that it uses.
@@ -257,7 +259,7 @@ func (s *Demo) signInLink(ctx context.Context, access Access) (string, error) {
 		}
 		return "", err
 	}
-	err = s.Store.AddOperatorLink(ctx, link.Outcome, s.Now())
+	err = s.Sessions.AddOperatorLink(ctx, link.Outcome, s.Now())
 	return console.SignInURL(s.Cfg.BaseURL, evidence.English, code), err
 }
 

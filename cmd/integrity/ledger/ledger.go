@@ -25,6 +25,7 @@ import (
 	"integrityledger/migrations"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 const (
@@ -38,6 +39,7 @@ const (
 type Opened struct {
 	*eventstore.Ledger
 	Store        *query.Store
+	Sessions     *session.Store
 	Read         *pgxpool.Pool
 	Installation eventstore.Installation
 	URL          string
@@ -145,6 +147,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 		}
 		defer l.Read.Close()
 		l.Store = &query.Store{Pool: l.Read, Public: l.Read, Installation: l.Installation, Plans: plans}
+		l.Sessions = &session.Store{Pool: l.Read, Installation: l.Installation, Plans: plans}
 		operator := projections.Operator{Person: a.Person(), Host: hostName(), Command: c.CommandPath()}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
 			Pool: commit, Plans: plans, Clock: Clock(a, cfg), Log: log,

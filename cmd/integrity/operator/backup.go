@@ -26,7 +26,7 @@ import (
 	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/postgres"
 	"integrityledger/eventstore/transparency"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // BackupView is what came of a backup.
@@ -219,7 +219,7 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	if err := transparency.Stop(ctx, pool, known.named(transparency.LogName(in.Issuer))); err != nil {
 		return in, err
 	}
-	if err := query.EndSignIns(ctx, pool); err != nil {
+	if err := session.EndSignIns(ctx, pool); err != nil {
 		return in, err
 	}
 	return eventstore.RaiseEpoch(ctx, url, a.Now())

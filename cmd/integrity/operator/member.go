@@ -21,6 +21,7 @@ import (
 	"integrityledger/handlers/console"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // MemberView is a membership as JSON shows it.
@@ -240,7 +241,7 @@ func (v SignInLinkView) line() string { return v.URL + "\n" }
 
 func (a *app) memberSignInLinkCommand() *cobra.Command {
 	v, organization := a.organizationVerb("member sign-in-link")
-	v.Long = fmt.Sprintf(v.Long, query.SignInLifetime)
+	v.Long = fmt.Sprintf(v.Long, session.LinkLifetime)
 	config.AddFlags(v.Command, "BASE_URL")
 	member, email := v.member()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
@@ -248,11 +249,11 @@ func (a *app) memberSignInLinkCommand() *cobra.Command {
 		if err := l.Do(ctx, link); err != nil {
 			return err
 		}
-		if err := l.Store.AddOperatorLink(ctx, link.Outcome, a.Now()); err != nil {
+		if err := l.Sessions.AddOperatorLink(ctx, link.Outcome, a.Now()); err != nil {
 			return err
 		}
 		return v.show(SignInLinkView{
-			MemberID: link.Outcome.Member.String(), ExpiresAt: cli.TimeText(a.Now().Add(query.SignInLifetime)), URL: console.SignInURL(l.Config.BaseURL, evidence.English, code),
+			MemberID: link.Outcome.Member.String(), ExpiresAt: cli.TimeText(a.Now().Add(session.LinkLifetime)), URL: console.SignInURL(l.Config.BaseURL, evidence.English, code),
 		})
 	})
 }

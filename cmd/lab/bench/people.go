@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/domain"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 const (
@@ -130,11 +130,11 @@ func (r *run) signIn(ctx context.Context) (*visitors, error) {
 	v := &visitors{client: newClient(r.service, people), people: make([]http.Header, people)}
 	// The console knows its browsers by the name of loopback.
 	v.client.host = strings.Replace(v.client.host, "127.0.0.1", "localhost", 1)
-	store := &query.Store{Pool: r.lab.read, Installation: r.lab.installation}
+	store := &session.Store{Pool: r.lab.read, Installation: r.lab.installation}
 	if err := v.each(ctx, func(ctx context.Context, i int) error {
 		o := r.lab.many[i%len(r.lab.many)]
 		id, code, secret := domain.NewSignInLink(time.Now(), o.id.Shard())
-		if _, err := store.AddSignInLink(ctx, query.SignInLink{ID: id, SecretSHA256: secret, Organization: o.id, Member: o.member}, time.Now()); err != nil {
+		if _, err := store.AddSignInLink(ctx, session.SignInLink{ID: id, SecretSHA256: secret, Organization: o.id, Member: o.member}, time.Now()); err != nil {
 			return err
 		}
 		cookie, err := v.post(ctx, "/console/link/"+code, http.Header{})

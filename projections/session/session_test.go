@@ -1,4 +1,4 @@
-package query_test
+package session_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/projections/ledgertest"
-	"integrityledger/projections/query"
+	"integrityledger/projections/session"
 )
 
 // A session holds for 30 minutes without a request and 12 hours at most, while its member is active in the role that it
@@ -20,8 +20,8 @@ func TestSessions(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 3, domain.InternalPlan)
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	store := l.Store(t)
-	sessions := query.Sessions{Store: store, Now: func() time.Time { return now }}
+	store := l.Sessions(t)
+	sessions := session.Sessions{Store: store, Now: func() time.Time { return now }}
 	ctx, member := context.Background(), o.Key.Member
 	number := 0
 	begin := func() (token string) {
@@ -29,24 +29,24 @@ func TestSessions(t *testing.T) {
 		number++
 		sum := sha256.Sum256([]byte{byte(number)})
 		token = base64.RawURLEncoding.EncodeToString(sum[:])
-		s := &query.Session{ID: domain.NewID[domain.SessionID](now), Organization: o.ID, Member: member, Role: domain.Owner, CreatedAt: now, ProvedAt: now}
+		s := &session.Session{ID: domain.NewID[domain.SessionID](now), Organization: o.ID, Member: member, Role: domain.Owner, CreatedAt: now, ProvedAt: now}
 		s.Begin()
-		if err := sessions.CommitCtx(query.WithSession(ctx, o.ID.Shard(), s), token, []byte("data"), time.Time{}); err != nil {
+		if err := sessions.CommitCtx(session.With(ctx, o.ID.Shard(), s), token, []byte("data"), time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 		return token
 	}
-	find := func(token string, shard domain.Shard) (s query.Session, found bool) {
+	find := func(token string, shard domain.Shard) (s session.Session, found bool) {
 		t.Helper()
-		data, found, err := sessions.FindCtx(query.WithSession(ctx, shard, &s), token)
+		data, found, err := sessions.FindCtx(session.With(ctx, shard, &s), token)
 		if err != nil || found != (string(data) == "data") {
 			t.Fatalf("%q, %v", data, err)
 		}
 		return s, found
 	}
-	touch := func(token string, s query.Session) {
+	touch := func(token string, s session.Session) {
 		t.Helper()
-		if err := sessions.CommitCtx(query.WithSession(ctx, o.ID.Shard(), &s), token, []byte("data"), time.Time{}); err != nil {
+		if err := sessions.CommitCtx(session.With(ctx, o.ID.Shard(), &s), token, []byte("data"), time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,18 +61,18 @@ func TestSessions(t *testing.T) {
 			t.Errorf("found in %s", what)
 		}
 	}
-	for now.Before(began.Add(query.SessionMost - 29*time.Minute)) { // used every 29 minutes
+	for now.Before(began.Add(session.Lifetime - 29*time.Minute)) { // used every 29 minutes
 		now = now.Add(29 * time.Minute)
 		if s, found = find(token, 3); !found {
 			t.Fatalf("gone after %s", now.Sub(began))
 		}
 		touch(token, s)
 	}
-	if now = began.Add(query.SessionMost); func() bool { _, found := find(token, 3); return found }() {
+	if now = began.Add(session.Lifetime); func() bool { _, found := find(token, 3); return found }() {
 		t.Error("used all the time, it holds longer than 12 hours")
 	}
 	token = begin()
-	if now = now.Add(query.SessionIdle); func() bool { _, found := find(token, 3); return found }() {
+	if now = now.Add(session.Idle); func() bool { _, found := find(token, 3); return found }() {
 		t.Error("without a request, it holds for 30 minutes")
 	}
 
@@ -117,7 +117,7 @@ func TestSessions(t *testing.T) {
 	now = now.Add(time.Minute)
 	firsts, _ := find(first, 3)
 	touch(first, firsts)
-	for range query.MaxSessions - 2 {
+	for range session.MaxPerMember - 2 {
 		begin()
 	}
 	now = now.Add(-time.Hour) // of a process whose clock is behind
@@ -131,7 +131,7 @@ func TestSessions(t *testing.T) {
 			t.Errorf("%s holds: %v", name, found)
 		}
 	}
-	if all, err := store.SessionsOf(ctx, o.ID, member, now.Add(-time.Hour)); err != nil || len(all) != query.MaxSessions {
+	if all, err := store.SessionsOf(ctx, o.ID, member, now.Add(-time.Hour)); err != nil || len(all) != session.MaxPerMember {
 		t.Errorf("%d sessions, %v", len(all), err)
 	}
 	now = now.Add(-time.Hour)
@@ -160,7 +160,7 @@ func TestSessions(t *testing.T) {
 // is erased.
 func TestMemberships(t *testing.T) {
 	l := ledgertest.New(t)
-	store, ctx := l.Store(t), context.Background()
+	store, reader, ctx := l.Sessions(t), l.Store(t), context.Background()
 	first, second := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 3, domain.InternalPlan)
 	of := func(address string) (names []domain.OrganizationID) {
 		t.Helper()
@@ -191,12 +191,12 @@ func TestMemberships(t *testing.T) {
 	if got := of("ana@example.org"); got != nil {
 		t.Errorf("an ended membership: %v", got)
 	}
-	texts, err := store.TextsOf(ctx, first.ID, add.Outcome.ID.String())
+	texts, err := reader.TextsOf(ctx, first.ID, add.Outcome.ID.String())
 	if err != nil || len(texts) != 2 {
 		t.Errorf("an address and the name of a passkey: %v, %v", texts, err)
 	}
 	l.Must(t, &domain.EraseTexts{Origin: first.Operator(), Subject: add.Outcome.ID.String(), Texts: texts})
-	if left, err := store.TextsOf(ctx, first.ID, add.Outcome.ID.String()); err != nil || len(left) != 0 {
+	if left, err := reader.TextsOf(ctx, first.ID, add.Outcome.ID.String()); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	var kept int
@@ -209,20 +209,20 @@ func TestMemberships(t *testing.T) {
 // A link is used once, in its time, with its secret; an address is sent five an hour.
 func TestSignInLinks(t *testing.T) {
 	l := ledgertest.New(t)
-	store, ctx, now := l.Store(t), context.Background(), time.Now()
+	store, ctx, now := l.Sessions(t), context.Background(), time.Now()
 	address := domain.EmailSHA256("owner@example.com")
-	add := func(at time.Time) (query.SignInLink, bool) {
+	add := func(at time.Time) (session.SignInLink, bool) {
 		t.Helper()
 		id, _, secret := domain.NewSignInLink(at, 2)
-		link := query.SignInLink{ID: id, SecretSHA256: secret, EmailSHA256: &address, BrowserSHA256: &[32]byte{1}}
+		link := session.SignInLink{ID: id, SecretSHA256: secret, EmailSHA256: &address, BrowserSHA256: &[32]byte{1}}
 		added, err := store.AddSignInLink(ctx, link, at)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return link, added
 	}
-	for i := range query.LinksPerHour + 1 {
-		if _, added := add(now); added != (i < query.LinksPerHour) {
+	for i := range session.LinksPerHour + 1 {
+		if _, added := add(now); added != (i < session.LinksPerHour) {
 			t.Errorf("link %d of the hour: %v", i+1, added)
 		}
 	}
@@ -231,7 +231,7 @@ func TestSignInLinks(t *testing.T) {
 	if !added {
 		t.Fatal("no link in the next hour")
 	}
-	use := func(l query.SignInLink, at time.Time) bool {
+	use := func(l session.SignInLink, at time.Time) bool {
 		t.Helper()
 		used, err := store.UseSignInLink(ctx, l, at)
 		if err != nil {
@@ -241,7 +241,7 @@ func TestSignInLinks(t *testing.T) {
 	}
 	wrong := link
 	wrong.SecretSHA256[0]++
-	for what, got := range map[string]bool{"a wrong secret": use(wrong, now), "too late": use(link, now.Add(query.SignInLifetime))} {
+	for what, got := range map[string]bool{"a wrong secret": use(wrong, now), "too late": use(link, now.Add(session.LinkLifetime))} {
 		if got {
 			t.Errorf("used with %s", what)
 		}
@@ -272,7 +272,7 @@ func TestSignInLinks(t *testing.T) {
 		}
 	}
 
-	if err := store.ForgetSessions(ctx, now.Add(24*time.Hour)); err != nil {
+	if err := store.Forget(ctx, now.Add(24*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	left, err := l.Pool.Query(ctx, "SELECT count(*) FROM console_links")

@@ -1,0 +1,68 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
+)
+
+// Used challenges are kept until they expire, so that they cannot be replayed.
+var useChallenge = cluster.SQL(`INSERT INTO {console_challenges} (shard, id_sha256, expires_at)
+	VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING true`)
+
+// UseChallenge uses a challenge up; of any number of requests at once, one is answered with true. The hash tells the
+// shard.
+func (s *Store) UseChallenge(ctx context.Context, sha256 [32]byte, expiresAt time.Time) (used bool, err error) {
+	_, used, err = statement.First(ctx, s.Pool, "use a challenge", pgx.RowTo[bool],
+		useChallenge, s.ShardOf(sha256), sha256[:], expiresAt)
+	return used, err
+}
+
+// NamedPasskey is a passkey as its owner sees it; the name is empty once erased.
+type NamedPasskey struct {
+	domain.Passkey
+	Name       string
+	SignCount  int64
+	LastUsedAt *time.Time
+}
+
+var findPasskeys = cluster.SQL(`SELECT ` + projections.PasskeyColumns + `,
+		coalesce(t.body, ''), coalesce(u.sign_count, 0), u.last_used_at
+	FROM {passkeys} p
+	LEFT JOIN LATERAL (SELECT body FROM {texts}
+		WHERE shard = $1 AND organization_id = p.organization_id AND id = p.name_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT sign_count, last_used_at FROM {passkey_uses}
+		WHERE shard = $1 AND passkey_id = p.passkey_id OFFSET 0) u ON true
+	WHERE p.shard = $1 AND p.organization_id = $2 AND p.member_id = $3 AND p.removed_at IS NULL ORDER BY p.passkey_id`)
+
+// Passkeys lists those of a member, oldest first.
+func (s *Store) Passkeys(ctx context.Context, o domain.OrganizationID, member domain.MemberID) ([]NamedPasskey, error) {
+	if !s.Installation.Has(o.Shard()) {
+		return nil, nil
+	}
+	return statement.All(ctx, s.Pool, "list passkeys", pgx.RowToStructByPos[NamedPasskey],
+		findPasskeys, o.Shard(), o, member)
+}
+
+// The counter of an authenticator that counts only grows: an answer that does not raise it comes from a copy, or is an
+// old one. Authenticators that do not count say 0 each time.
+var usePasskey = cluster.SQL(`INSERT INTO {passkey_uses} AS u (shard, passkey_id, sign_count, last_used_at)
+	VALUES ($1, $2, $3, $4)
+	ON CONFLICT (shard, passkey_id) DO UPDATE SET sign_count = excluded.sign_count, last_used_at = excluded.last_used_at
+		WHERE excluded.sign_count > u.sign_count OR excluded.sign_count = 0 AND u.sign_count = 0
+	RETURNING true`)
+
+// UsePasskey notes a use; counted is false where the authenticator's counter has not grown.
+func (s *Store) UsePasskey(
+	ctx context.Context, p domain.Passkey, signCount int64, now time.Time,
+) (counted bool, err error) {
+	_, counted, err = statement.First(ctx, s.Pool, "note the use of a passkey", pgx.RowTo[bool],
+		usePasskey, p.Organization.Shard(), p.ID, signCount, now)
+	return counted, err
+}

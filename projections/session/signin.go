@@ -1,0 +1,183 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/statement"
+)
+
+// Membership is one that a person may sign in to: active, in an organization.
+type Membership struct {
+	Organization     domain.OrganizationID
+	Member           domain.MemberID
+	Role             domain.Role
+	OrganizationName string // empty once erased
+	Email            string // likewise
+}
+
+const (
+	membershipColumns = `SELECT m.organization_id, m.member_id, m.role, coalesce(n.body, ''), coalesce(e.body, '')
+	FROM {members} m
+	JOIN LATERAL (SELECT name_id FROM {organization_state}
+		WHERE shard = $1 AND organization_id = m.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts}
+		WHERE shard = $1 AND organization_id = m.organization_id AND id = o.name_id OFFSET 0) n ON true
+	LEFT JOIN LATERAL (SELECT body FROM {texts}
+		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) e ON true
+	WHERE m.shard = $1 AND m.status = 'active' AND `
+)
+
+var (
+	findMemberships = cluster.SQL(membershipColumns + `m.email_sha256 = $2 ORDER BY m.organization_id`)
+	findMembership  = cluster.SQL(membershipColumns + `m.organization_id = $2 AND m.member_id = $3`)
+)
+
+// askMemberships is how long a shard may take to tell the memberships of an address: a person waits.
+const askMemberships = 3 * time.Second
+
+// Memberships lists the memberships of an address in all organizations. An address is in no shard, so all are asked.
+// If some do not answer, the memberships that the others hold are returned beside the error: the person can sign in
+// to those.
+func (s *Store) Memberships(ctx context.Context, emailSHA256 [32]byte) (all []Membership, err error) {
+	err = s.Installation.EachShard(ctx, s.Pool, func(ctx context.Context, shard domain.Shard) error {
+		ctx, cancel := context.WithTimeout(ctx, askMemberships)
+		defer cancel()
+		scan := pgx.RowToStructByPos[Membership]
+		list, err := statement.All(ctx, s.Pool, "find memberships", scan, findMemberships, shard, emailSHA256[:])
+		all = append(all, list...)
+		return err
+	})
+	return all, err
+}
+
+// Membership finds one that is active.
+func (s *Store) Membership(ctx context.Context, o domain.OrganizationID, member domain.MemberID) (Membership, error) {
+	if !s.Installation.Has(o.Shard()) {
+		return Membership{}, domain.ErrSessionEnded
+	}
+	return statement.One(ctx, s.Pool, "find a membership", error(domain.ErrSessionEnded), pgx.RowToStructByPos[Membership],
+		findMembership, o.Shard(), o, member)
+}
+
+// ShardOf is the shard of what has a hash and no organization: a challenge, or the links for an address without a
+// membership, which are counted together so.
+func (s *Store) ShardOf(sha256 [32]byte) domain.Shard {
+	return domain.Shard(int(binary.BigEndian.Uint16(sha256[:])) % s.Installation.Shards)
+}
+
+// LinkLifetime is how long a link that signs a person in may be used.
+const LinkLifetime = 15 * time.Minute
+
+// How many links an address is sent in an hour: on requests of any browser, and once these are used up, of browsers
+// that have signed in with it before. So a stranger who types the address again and again keeps nobody out.
+const (
+	LinksPerHour      = 5
+	KnownLinksPerHour = 10
+)
+
+// SignInLink is a link that signs a person in once. It is for the memberships of an address, or for the one of Member.
+type SignInLink struct {
+	ID            domain.SignInID
+	SecretSHA256  [32]byte
+	EmailSHA256   *[32]byte
+	BrowserSHA256 *[32]byte // of the browser that has asked; nil: any
+	KnownBrowser  bool      // it has signed in with the address before; not stored
+	Organization  domain.OrganizationID
+	Member        domain.MemberID
+	ExpiresAt     time.Time
+	UsedAt        *time.Time
+}
+
+// An operator's link names neither address nor browser, so it counts against nobody's hour. A link with which a person
+// who has signed in proves who they are counts against that member's: nobody else uses it up by typing the address.
+const (
+	insertLink = `INSERT INTO {console_links} (shard, link_id, secret_sha256, email_sha256, browser_sha256,
+		organization_id, member_id, created_at, expires_at)
+	SELECT s.shard, $2, $3, $4, $5, $6, $7, $8, $9 FROM {shard_heads} s WHERE s.shard = $1
+		AND (SELECT count(*) FROM {console_links} l WHERE l.shard = $1 AND l.created_at > $10 AND `
+)
+
+var (
+	insertSignInLink = cluster.SQL(insertLink + `l.email_sha256 = $4) < $11
+	RETURNING true`)
+	insertProofLink = cluster.SQL(insertLink + `l.email_sha256 IS NULL AND l.member_id = $7
+			AND l.browser_sha256 IS NOT NULL) < $11
+	RETURNING true`)
+)
+
+// AddSignInLink stores a link from now on; added is false for an address, or a member who proves who they are, that has
+// had LinksPerHour in the last hour, or KnownLinksPerHour where a known browser asks.
+func (s *Store) AddSignInLink(ctx context.Context, l SignInLink, now time.Time) (added bool, err error) {
+	var organization, member *[16]byte
+	insert, most := insertSignInLink, LinksPerHour
+	if l.KnownBrowser {
+		most = KnownLinksPerHour
+	}
+	if !l.Member.IsZero() {
+		organization, member = (*[16]byte)(&l.Organization), (*[16]byte)(&l.Member)
+		if l.BrowserSHA256 != nil {
+			insert = insertProofLink
+		}
+	}
+	_, added, err = statement.First(ctx, s.Pool, "store a link", pgx.RowTo[bool],
+		insert, l.ID.Shard(), l.ID, l.SecretSHA256[:], bytesOrNull(l.EmailSHA256), bytesOrNull(l.BrowserSHA256),
+		organization, member, now, now.Add(LinkLifetime), now.Add(-time.Hour), most)
+	return added, err
+}
+
+// AddOperatorLink stores the link of a command that the ledger has executed; any browser may use it.
+func (s *Store) AddOperatorLink(ctx context.Context, made domain.OperatorLink, now time.Time) error {
+	if made.Member.IsZero() {
+		return errors.New("a sign-in link of the operator's is stored after its event")
+	}
+	_, err := s.AddSignInLink(ctx, SignInLink{
+		ID: made.ID, SecretSHA256: made.SecretSHA256, Organization: made.Organization, Member: made.Member,
+	}, now)
+	return err
+}
+
+func bytesOrNull(sum *[32]byte) []byte {
+	if sum == nil {
+		return nil
+	}
+	return sum[:]
+}
+
+var findSignInLink = cluster.SQL(`SELECT link_id, secret_sha256, email_sha256, browser_sha256,
+		organization_id, member_id, expires_at, used_at
+	FROM {console_links} WHERE shard = $1 AND link_id = $2 AND secret_sha256 = $3`)
+
+// SignInLink finds a link by its id and secret, used and expired ones included; found is false for any other.
+func (s *Store) SignInLink(
+	ctx context.Context, id domain.SignInID, secretSHA256 [32]byte,
+) (l SignInLink, found bool, err error) {
+	if !s.Installation.Has(id.Shard()) {
+		return l, false, nil
+	}
+	return statement.First(ctx, s.Pool, "find a link", func(row pgx.CollectableRow) (l SignInLink, err error) {
+		var organization, member *[16]byte
+		err = row.Scan(&l.ID, &l.SecretSHA256, &l.EmailSHA256, &l.BrowserSHA256,
+			&organization, &member, &l.ExpiresAt, &l.UsedAt)
+		if organization != nil && member != nil {
+			l.Organization, l.Member = *organization, *member
+		}
+		return l, err
+	}, findSignInLink, id.Shard(), id, secretSHA256[:])
+}
+
+var useSignInLink = cluster.SQL(`UPDATE {console_links} SET used_at = $4
+	WHERE shard = $1 AND link_id = $2 AND secret_sha256 = $3 AND used_at IS NULL AND expires_at > $4 RETURNING true`)
+
+// UseSignInLink uses a link up; of any number of requests at once, one is answered with true.
+func (s *Store) UseSignInLink(ctx context.Context, l SignInLink, now time.Time) (used bool, err error) {
+	_, used, err = statement.First(ctx, s.Pool, "use a link", pgx.RowTo[bool],
+		useSignInLink, l.ID.Shard(), l.ID, l.SecretSHA256[:], now)
+	return used, err
+}
