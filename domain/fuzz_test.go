@@ -163,26 +163,48 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// BenchmarkCanonical compares the Form of a registration with jcs, which a Form must beat by more than 8 % of a whole
-// registration to be worth it.
+// BenchmarkCanonical writes the five canonical texts of a registration by their forms, and by jcs. A Form must save more
+// than 8 % of the CPU of a registration to be worth it: of 120 µs that the service takes for one over HTTP, the forms
+// take 14; jcs in their place takes 215.
 func BenchmarkCanonical(b *testing.B) {
+	record := evidence.RecordPayload{
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SizeBytes: 50_000, MimeType: "application/pdf",
+		GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: noon(),
+	}
 	body := &RecordRegisteredBody{
-		RecordID: NewID[RecordID](noon()), DocumentID: NewID[DocumentID](noon()), VersionReference: VersionReference{"acme", "erp", "invoice-7", 3},
-		Salt: "AAAAAAAAAAAAAAAAAAAAAA", Period: PeriodOf(noon()), Status: StatusCurrent, KeyID: "key", Signature: "signature", Payload: json.RawMessage(`{"a":1}`),
+		RecordID: NewID[RecordID](noon()), DocumentID: NewID[DocumentID](noon()),
+		VersionReference: VersionReference{"acme", "erp", "invoice-7", 3}, Salt: "AAAAAAAAAAAAAAAAAAAAAA", Period: PeriodOf(noon()),
+		Status: StatusCurrent, KeyID: strings.Repeat("k", 43),
+		Signature: strings.Repeat("s", 86), Payload: record.AppendCanonical(nil),
+	}
+	references := body.References()
+	organization, company := NewOrganizationID(noon(), 0), NewID[CompanyID](noon())
+	commitment := &eventCommitment{
+		Actor: KeyActor(NewKeyID(noon(), 0)), Company: &company, Data: body.appendCanonical(nil), Organization: organization,
+		RequestID: "2H4QNW3D5M5DN4JDDGUXVHY4FX", Sequence: 1, Subject: record.PublicID, V: 1,
+	}
+	leaf := evidence.Leaf{
+		ID: NewID[EventID](noon()).String(), Type: string(RecordRegistered), OccurredAt: noon(), PayloadSHA256: new(evidence.Hash),
 	}
 	b.Run("form", func(b *testing.B) {
 		for b.Loop() {
+			references.AppendCanonical(nil)
+			record.AppendCanonical(nil)
 			registeredForm.Append(nil, body)
+			commitmentForm.Append(nil, commitment)
+			leaf.AppendCanonical(nil)
 		}
 	})
 	b.Run("jcs", func(b *testing.B) {
 		for b.Loop() {
-			text, err := json.Marshal(body)
-			if err == nil {
-				_, err = jcs.Transform(text)
-			}
-			if err != nil {
-				b.Fatal(err)
+			for _, members := range []any{references, record, body, commitment, leaf} {
+				text, err := json.Marshal(members)
+				if err == nil {
+					_, err = jcs.Transform(text)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
 			}
 		}
 	})
