@@ -2,7 +2,6 @@ package domain
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +73,7 @@ const (
 type Record struct {
 	ID       RecordID
 	PublicID PublicID
-	SHA256   string
+	SHA256   evidence.Hash
 	VersionReference
 	PreviousVersion *int32
 	SizeBytes       int64
@@ -90,9 +89,9 @@ type Record struct {
 // Record shows an accepted version; its document must be set.
 func (v *Version) Record(companyReference string) Record {
 	r := Record{
-		ID: v.RecordID, PublicID: v.PublicID, SHA256: hex.EncodeToString(v.SHA256[:]),
-		VersionReference: VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version}, PreviousVersion: v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt,
-		ReceivedAt: v.ReceivedAt, Status: v.Status(), RevokedAt: v.RevokedAt,
+		ID: v.RecordID, PublicID: v.PublicID, SHA256: v.SHA256,
+		VersionReference: VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version},
+		PreviousVersion:  v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt, ReceivedAt: v.ReceivedAt, Status: v.Status(), RevokedAt: v.RevokedAt,
 	}
 	if highest := v.Document.Highest; highest != v.Version {
 		r.SupersededByVersion = &highest

@@ -22,7 +22,7 @@ import (
 func (s *Records) viewRecord(r domain.Record) wire.Record {
 	id := r.PublicID.String()
 	return wire.Record{
-		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, VersionReference: wire.VersionReference{
+		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256.String(), VersionReference: wire.VersionReference{
 			CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: r.Version,
 		},
 		PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,

@@ -206,7 +206,8 @@ func (s recordPages) recordPage(r *http.Request) (any, error) {
 		return nil, err
 	}
 	shown := s.viewRecordPage(r, "record", record)
-	shown.YourFile, shown.Link = r.URL.Query().Get("sha256") == record.SHA256, s.VerificationURL(record.PublicID.String())
+	shown.YourFile = r.URL.Query().Get("sha256") == record.SHA256.String()
+	shown.Link = s.VerificationURL(record.PublicID.String())
 	shown.Versions = wire.Each(versions.Entries, viewRow)
 	if versions.Next != nil {
 		shown.Older = s.consoleQuery(r, url.Values{"before": {strconv.FormatInt(*versions.Next, 10)}})
@@ -217,7 +218,8 @@ func (s recordPages) recordPage(r *http.Request) (any, error) {
 func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.Record) web.RecordPage {
 	generated, _ := edge.ParseInstant(string(record.GeneratedAt)) // it was read as one
 	return web.RecordPage{
-		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256, SizeBytes: record.SizeBytes, MimeType: record.MimeType, GeneratedAt: generated,
+		Console: s.frameOf(r, name), Row: viewRow(record), SHA256: record.SHA256.String(), SizeBytes: record.SizeBytes,
+		MimeType: record.MimeType, GeneratedAt: generated,
 		PreviousVersion: record.PreviousVersion, SupersededBy: record.SupersededByVersion, RevokedAt: record.RevokedAt,
 		Timestamps: len(s.Keys().Trusted.Authorities()) > 0, MayRevoke: edge.CallOf(r).Session.Role.Allows(domain.IntegrityRevoke), MaxReason: action.MaxReason,
 	}
