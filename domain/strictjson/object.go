@@ -69,6 +69,7 @@ type Object struct {
 	members []Member
 	entries []entry
 	places  map[string]int // into entries, of all but the first fewEntries
+	bound   map[string]string
 }
 
 // entry is one distinct name: of a member, or one that was asked for in vain.
@@ -162,6 +163,13 @@ func (o *Object) entry(name string) *entry {
 	}
 	return &o.entries[i]
 }
+
+// Bind gives the object texts by names, which come from elsewhere than its members, such as the variables of a path. A
+// text read by one of these names is always right; a member of the same name stays unknown.
+func (o *Object) Bind(texts map[string]string) { o.bound = texts }
+
+// Also adds what is wrong elsewhere to the problems.
+func (o *Object) Also(problems []Problem) { o.report.problems = append(o.report.problems, problems...) }
 
 // Problems lists what is wrong with the object and with the objects read from it: what the reading methods found, in
 // that order, then unknown and duplicate members, each where it stands. Where they are more than MaxProblems, the last
@@ -491,6 +499,9 @@ func (o *Object) typed(name string, p Presence, nullable bool, kind Kind) (v Val
 const withoutNUL = "must be a string without U+0000"
 
 func (o *Object) text(name string, p Presence, nullable bool) (string, bool) {
+	if text, ok := o.bound[name]; ok {
+		return text, true
+	}
 	v, ok := o.typed(name, p, nullable, String)
 	if ok && strings.IndexByte(v.text, 0) >= 0 {
 		o.Problem(name, CodeNUL, withoutNUL)

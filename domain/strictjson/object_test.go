@@ -235,3 +235,16 @@ func TestOKKnowsWhatIsWithin(t *testing.T) {
 		t.Error("a problem of an object is one of the member that it is, and of none of its own")
 	}
 }
+
+// A bound text is read in the place of a member, which stays unknown, and what is wrong elsewhere comes first.
+func TestBind(t *testing.T) {
+	o := decode(t, `{"id":"of the text"}`)
+	o.Also([]Problem{{Pointer: "/page", Code: CodeParameter}})
+	o.Bind(map[string]string{"id": "of\x00the path"})
+	if id := o.String("id", Required); id != "of\x00the path" {
+		t.Errorf("read %q", id)
+	}
+	if got := codes(o.Problems()); !slices.Equal(got, []string{"/page " + CodeParameter, "/id " + CodeUnknown}) {
+		t.Errorf("problems: %v", got)
+	}
+}

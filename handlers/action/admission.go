@@ -32,11 +32,11 @@ func newSingles(closing <-chan struct{}) *fair.Semaphore[domain.OrganizationID] 
 }
 
 // Single does a single command once the organization may have one more of them under way.
-func Single[Input any](s *Service, do edge.Action[Input]) edge.Action[Input] {
-	return func(ctx context.Context, c *edge.Call, input Input) (any, error) {
+func Single[Input, Result any](s *Service, do edge.Action[Input, Result]) edge.Action[Input, Result] {
+	return func(ctx context.Context, c *edge.Call, input Input) (result Result, err error) {
 		release, err := s.singles.Acquire(ctx, c.Access.Organization, 1)
 		if err != nil {
-			return nil, eventstore.QueueFull()
+			return result, eventstore.QueueFull()
 		}
 		defer release()
 		return do(ctx, c, input)

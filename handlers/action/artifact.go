@@ -202,21 +202,12 @@ func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistrat
 	}
 }
 
-func (s *Artifacts) ListArtifacts(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	limit, offset := edge.ReadPage(q)
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	return s.ArtifactsOf(r.Context(), edge.CallOf(r), limit, offset)
-}
-
-func (s *Artifacts) ArtifactsOf(ctx context.Context, c *edge.Call, limit, offset int) (wire.Artifacts, error) {
-	artifacts, total, err := s.Store.Artifacts(ctx, c.Access, limit, offset)
+func (s *Artifacts) ListArtifacts(ctx context.Context, c *edge.Call, page edge.Slice) (wire.Artifacts, error) {
+	artifacts, total, err := s.Store.Artifacts(ctx, c.Access, page.Limit, page.Offset)
 	views := wire.Each(artifacts, func(a query.Artifact) wire.ListedArtifact {
 		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.ArtifactVersion)}
 	})
-	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, err
+	return wire.Artifacts{Artifacts: views, Limit: page.Limit, Offset: page.Offset, Total: total}, err
 }
 
 // Artifact answers an artifact with its newest statements. A later page has the versions alone that its statements are about.

@@ -59,7 +59,8 @@ var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[
 // auditQuestion reads the parameters of the history. With afterSequence the events after it come, oldest first.
 func auditQuestion(q *strictjson.Object) query.AuditQuestion {
 	var question query.AuditQuestion
-	question.Limit, question.Offset = edge.ReadPage(q)
+	page := edge.ReadPage(q)
+	question.Limit, question.Offset = page.Limit, page.Offset
 	question.Before = edge.Integer(q, "before", 1, strictjson.MaxInteger, 0)
 	question.After = edge.Integer(q, "afterSequence", 0, strictjson.MaxInteger, 0)
 	question.Forward = q.Has("afterSequence")

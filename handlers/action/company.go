@@ -2,6 +2,7 @@ package action
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 
@@ -53,7 +54,7 @@ func companyID(r *http.Request) domain.CompanyID {
 func (s *Companies) ListCompanies(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
 	all := q.Bool("all", strictjson.Optional)
-	limit, after := edge.ReadLimit(q), edge.Cursor(q, domain.ValidReference)
+	asked := edge.ReadPaging(q, parseReference)
 	status := q.Match("status", strictjson.Optional, isCompanyStatus, companyStatusRule)
 	if err := edge.Invalid(q.Problems()); err != nil {
 		return nil, err
@@ -64,9 +65,16 @@ func (s *Companies) ListCompanies(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	companies, more, err := s.Store.Companies(r.Context(), access, all, domain.CompanyStatus(status), after, limit)
-	next := edge.NextPage(q, companies, more, func(c domain.Company) string { return c.Reference })
+	companies, more, err := s.Store.Companies(r.Context(), access, all, domain.CompanyStatus(status), asked.After, asked.Limit)
+	next := edge.NextPage(asked, companies, more, func(c domain.Company) string { return c.Reference })
 	return wire.Companies{Companies: wire.Each(companies, viewCompany), Next: next}, err
+}
+
+func parseReference(text string) (string, error) {
+	if !domain.ValidReference(text) {
+		return "", errors.New(domain.ReferenceRule)
+	}
+	return text, nil
 }
 
 // readAccess reads whose access to the company of the path is granted or taken back: the member name holds an id that
@@ -81,12 +89,12 @@ func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, er
 // ListAccess shows which keys may use the company of the path, and which no longer may.
 func (s *Companies) ListAccess(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
-	limit, after := edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.KeyID])
+	asked := edge.ReadPaging(q, domain.ParseID[domain.KeyID])
 	if err := edge.Invalid(q.Problems()); err != nil {
 		return nil, err
 	}
-	list, more, err := s.Store.KeysOfCompany(r.Context(), edge.CallOf(r).Access.Organization, companyID(r), after, limit)
-	next := edge.NextPage(q, list, more, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
+	list, more, err := s.Store.KeysOfCompany(r.Context(), edge.CallOf(r).Access.Organization, companyID(r), asked.After, asked.Limit)
+	next := edge.NextPage(asked, list, more, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
 	named := func(g query.Grant[domain.KeyID]) wire.NamedKeyAccess {
 		return wire.NamedKeyAccess{KeyAccess: viewKeyAccess(g), Name: g.Name}
 	}
@@ -100,12 +108,12 @@ func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
 // ListWebhookAccess shows which destinations hear of the company of the path, and which no longer do.
 func (s *Companies) ListWebhookAccess(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
-	limit, after := edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.WebhookID])
+	asked := edge.ReadPaging(q, domain.ParseID[domain.WebhookID])
 	if err := edge.Invalid(q.Problems()); err != nil {
 		return nil, err
 	}
-	list, more, err := s.Store.WebhooksOfCompany(r.Context(), edge.CallOf(r).Access.Organization, companyID(r), after, limit)
-	next := edge.NextPage(q, list, more, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
+	list, more, err := s.Store.WebhooksOfCompany(r.Context(), edge.CallOf(r).Access.Organization, companyID(r), asked.After, asked.Limit)
+	next := edge.NextPage(asked, list, more, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
 	return wire.WebhooksAccess{Webhooks: wire.Each(list, viewWebhookAccess), Next: next}, err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
@@ -21,19 +22,21 @@ import (
 // pendingState stands where a version's state would: there is no version yet.
 const pendingState domain.Status = "pending"
 
+// ComparisonQuestion asks about a record, with the hash of a file or without.
+type ComparisonQuestion struct {
+	PublicID domain.PublicID
+	SHA256   *[32]byte
+}
+
+func ReadComparison(o *strictjson.Object) ComparisonQuestion {
+	return ComparisonQuestion{edge.ReadPublicID(o), edge.OptionalHash(o)}
+}
+
 // Compare answers the public comparison, decided in the order of contract section 4.2: hash syntax, unknown, pending,
 // signature, no hash, mismatch, state. The hash that is compared is the one inside the verified payload, and it is
 // never answered.
-func (s *Comparisons) Compare(r *http.Request) (any, error) {
-	hash, err := edge.Queried(r, edge.OptionalHash)
-	if err != nil {
-		return nil, err
-	}
-	return s.Comparison(r.Context(), edge.PublicID(edge.Variable(r, "publicId")), hash)
-}
-
-// Comparison compares with the hash sum, or with none where it is nil.
-func (s *Comparisons) Comparison(ctx context.Context, id domain.PublicID, sum *[32]byte) (wire.Comparison, error) {
+func (s *Comparisons) Compare(ctx context.Context, _ *edge.Call, asked ComparisonQuestion) (wire.Comparison, error) {
+	id, sum := asked.PublicID, asked.SHA256
 	stored, err := s.Store.Comparison(ctx, id)
 	if err != nil {
 		return wire.Comparison{}, err

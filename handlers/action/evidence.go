@@ -46,21 +46,26 @@ func (s *Service) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, sto
 	return evidence.NewEnvelope(evidence.NewSigned(record.Payload, record.Signature, key.PublicKey)), nil
 }
 
+// ExportQuestion asks for the evidence of a record.
+type ExportQuestion struct {
+	publicID   domain.PublicID
+	at         *query.Moment // nil: now
+	timestamps bool          // with the tokens of timestamp authorities
+}
+
+func ReadExport(o *strictjson.Object) ExportQuestion {
+	return ExportQuestion{edge.ReadPublicID(o), readMoment(o), o.Bool("timestamps", strictjson.Optional)}
+}
+
 // Evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
 // of an earlier moment.
-func (s *Proofs) Evidence(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	at, timestamps := ReadMoment(q), q.Bool("timestamps", strictjson.Optional)
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	envelope, err := s.Export(r.Context(), edge.CallOf(r), edge.PublicID(edge.Variable(r, "publicId")), at, timestamps)
+func (s *Proofs) Evidence(ctx context.Context, c *edge.Call, asked ExportQuestion) (any, error) {
+	envelope, err := s.export(ctx, c, asked)
 	return edge.Response{Data: wire.Evidence{Envelope: envelope}, Bare: true}, err
 }
 
-// Export makes the private export of the record with this public id. at is nil for the present; otherwise the state as
-// of that earlier moment stands in the place of the present one. timestamps asks for the tokens of timestamp authorities.
-func (s *Proofs) Export(ctx context.Context, c *edge.Call, id domain.PublicID, at *query.Moment, timestamps bool) (evidence.Envelope, error) {
+func (s *Proofs) export(ctx context.Context, c *edge.Call, asked ExportQuestion) (evidence.Envelope, error) {
+	id, at := asked.publicID, asked.at
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {
@@ -102,7 +107,7 @@ func (s *Proofs) Export(ctx context.Context, c *edge.Call, id domain.PublicID, a
 		receipt.StatusAsOf = new(signer.SignPayload(payload.AppendCanonical(nil)))
 	}
 	receipt.Inclusion = ofTree(ctx, s, &s.unproven, "proof of inclusion", stored, (*transparency.Reader).Inclusion)
-	if timestamps && receipt.Inclusion != nil {
+	if asked.timestamps && receipt.Inclusion != nil {
 		receipt.Timestamps = ofTree(ctx, s, &s.unstamped, "timestamps", stored, (*transparency.Reader).Stamped)
 		fitTimestamps(&receipt)
 	}
@@ -161,8 +166,8 @@ func parseMoment(text string) (at query.Moment, ok bool) {
 	return at, ok
 }
 
-// ReadMoment reads the member at; nil if it is absent.
-func ReadMoment(o *strictjson.Object) *query.Moment {
+// readMoment reads the member at; nil if it is absent.
+func readMoment(o *strictjson.Object) *query.Moment {
 	if !o.Has("at") {
 		return nil
 	}
@@ -238,15 +243,15 @@ func (s *Proofs) Tile(r *http.Request) (any, error) {
 }
 
 // Inclusion answers the proof that the registration of a record is in the published tree.
-func (s *Proofs) Inclusion(r *http.Request) (any, error) {
-	stored, err := s.Store.Evidence(r.Context(), edge.CallOf(r).Access, edge.PublicID(edge.Variable(r, "publicId")))
+func (s *Proofs) Inclusion(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+	stored, err := s.Store.Evidence(ctx, c.Access, id)
 	if err != nil {
 		return nil, err
 	}
 	if s.Transparency == nil {
 		return nil, noLog()
 	}
-	proof, err := s.Transparency.Inclusion(r.Context(), stored.Event.Shard, stored.Event.Position, stored.Leaf())
+	proof, err := s.Transparency.Inclusion(ctx, stored.Event.Shard, stored.Event.Position, stored.Leaf())
 	return proof, logFailure(err)
 }
 

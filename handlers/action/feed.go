@@ -2,7 +2,6 @@ package action
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
 
@@ -16,8 +15,8 @@ import (
 
 // Bounds of a page of the feed (contract section 3).
 const (
-	MaxFeedLimit = 1000
-	FeedLimit    = 100
+	maxFeedLimit = 1000
+	feedLimit    = 100
 )
 
 // Epoch is the ledger's: a restore may have raised it since the process started.
@@ -28,33 +27,47 @@ func (s *Feed) Epoch() int64 {
 	return max(s.Installation.Epoch, s.Ledger.Guard.Epoch())
 }
 
+// FeedQuestion asks for a page of the feed of a company.
+type FeedQuestion struct {
+	company      string
+	after, epoch int64
+	limit        int
+	wait         time.Duration // for the next event
+}
+
+func ReadFeed(o *strictjson.Object) FeedQuestion {
+	return FeedQuestion{
+		company: domain.ReadReference(o, "companyReference"), after: edge.Integer(o, "after", 0, strictjson.MaxInteger, 0),
+		epoch: edge.Integer(o, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch), limit: int(edge.Integer(o, "limit", 1, maxFeedLimit, feedLimit)),
+	}
+}
+
+// ReadLongPoll is ReadFeed of a caller that may wait.
+func ReadLongPoll(o *strictjson.Object) FeedQuestion {
+	asked := ReadFeed(o)
+	asked.wait = time.Duration(edge.Integer(o, "wait", 0, 25, 0)) * time.Second
+	return asked
+}
+
 // Changes answers a page of the change feed; where it is empty, the caller may wait for the next event.
-func (s *Feed) Changes(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	company := domain.ReadReference(q, "companyReference")
-	after := edge.Integer(q, "after", 0, strictjson.MaxInteger, 0)
-	epoch := edge.Integer(q, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch)
-	limit := int(edge.Integer(q, "limit", 1, MaxFeedLimit, FeedLimit))
-	wait := time.Duration(edge.Integer(q, "wait", 0, 25, 0)) * time.Second
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
+func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (any, error) {
+	page, epoch, err := s.changesAfter(ctx, c.Access, asked)
+	if err == nil && len(page.Events) == 0 && asked.wait > 0 {
+		asked.epoch = epoch
+		page, err = s.await(ctx, c.Access, asked)
 	}
-	page, known, err := s.ChangesAfter(r.Context(), edge.CallOf(r).Access, company, epoch, after, limit)
-	if err == nil && len(page.Events) == 0 && wait > 0 {
-		page, err = s.await(r, company, known, after, limit, wait)
-	}
-	return edge.Response{Data: page, Epoch: &known}, err
+	return edge.Response{Data: page, Epoch: &epoch}, err
 }
 
-// ChangesAfter reads a page of the feed without waiting, and the epoch that it is of.
-func (s *Feed) ChangesAfter(ctx context.Context, access domain.Access, company string, epoch, after int64, limit int) (wire.Feed[wire.FeedEvent], int64, error) {
-	page, err := s.Store.Changes(ctx, access, company, epoch, after, limit)
-	return viewFeed(company, after, page.Events, page.More), page.Epoch, err
+// changesAfter reads a page of the feed without waiting, and the epoch that it is of.
+func (s *Feed) changesAfter(ctx context.Context, access domain.Access, asked FeedQuestion) (wire.Feed[wire.FeedEvent], int64, error) {
+	page, err := s.Store.Changes(ctx, access, asked.company, asked.epoch, asked.after, asked.limit)
+	return viewFeed(asked, page.Events, page.More), page.Epoch, err
 }
 
-func viewFeed(company string, after int64, events []query.FeedEvent, more bool) wire.Feed[wire.FeedEvent] {
-	answer := wire.Feed[wire.FeedEvent]{NextCursor: after, HasMore: more}
-	answer.Events = wire.Each(events, func(e query.FeedEvent) wire.FeedEvent { return FeedEvent(e, company) })
+func viewFeed(asked FeedQuestion, events []query.FeedEvent, more bool) wire.Feed[wire.FeedEvent] {
+	answer := wire.Feed[wire.FeedEvent]{NextCursor: asked.after, HasMore: more}
+	answer.Events = wire.Each(events, func(e query.FeedEvent) wire.FeedEvent { return FeedEvent(e, asked.company) })
 	if n := len(events); n > 0 {
 		answer.NextCursor = events[n-1].Sequence
 	}
@@ -76,32 +89,30 @@ func viewVersion(e query.FeedEvent, company string) wire.VersionReference {
 // await looks again whenever something of the company was committed, until an event is there or the wait is over.
 // Between two looks no connection is held; every look reads the grant anew, and the key is checked again before events
 // are sent. A caller that waits wants what is new, so an older state of a replica will not do.
-func (s *Feed) await(r *http.Request, reference string, epoch, after int64, limit int, wait time.Duration) (wire.Feed[wire.FeedEvent], error) {
-	c := edge.CallOf(r)
-	access := c.Access
-	access.ReadAfter = nil
-	empty := viewFeed(reference, after, nil, false)
-	leave, ok := s.waiters.enter(c.Access)
+func (s *Feed) await(ctx context.Context, access domain.Access, asked FeedQuestion) (wire.Feed[wire.FeedEvent], error) {
+	empty := viewFeed(asked, nil, false)
+	leave, ok := s.waiters.enter(access)
 	if !ok {
 		return empty, nil
 	}
 	defer leave()
-	company, err := s.Store.FeedCompany(r.Context(), c.Access, reference)
+	company, err := s.Store.FeedCompany(ctx, access, asked.company)
 	if err != nil {
 		return empty, err
 	}
-	woken, forget := s.Notifier.Wait(c.Access.Organization.Shard(), company)
+	woken, forget := s.Notifier.Wait(access.Organization.Shard(), company)
 	defer forget()
-	waiting, cancel := context.WithTimeout(r.Context(), wait)
+	access.ReadAfter = nil
+	waiting, cancel := context.WithTimeout(ctx, asked.wait)
 	defer cancel()
 	for {
 		// Also at once: something may have come between the first look and the announcement.
-		page, _, err := s.ChangesAfter(r.Context(), access, reference, epoch, after, limit)
+		page, _, err := s.changesAfter(ctx, access, asked)
 		switch {
 		case err != nil:
 			return empty, err
 		case len(page.Events) > 0:
-			return page, s.JudgeAgain(r)
+			return page, s.JudgeAgain(ctx)
 		}
 		select {
 		case <-waiting.Done():

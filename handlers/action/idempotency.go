@@ -31,7 +31,7 @@ func (s *Service) once(r *http.Request, content any, prepare prepared) (any, err
 		return nil, err
 	}
 	if known != nil {
-		if err := s.JudgeAgain(r); err != nil {
+		if err := s.JudgeAgain(r.Context()); err != nil {
 			return nil, err
 		}
 		return replayed(known.Status, known.Body)

@@ -61,7 +61,7 @@ func ReadOAuthScopes(o *strictjson.Object) []domain.Scope {
 func (s *Links) ListLinks(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
 	all := q.Bool("all", strictjson.Optional)
-	limit, offset := edge.ReadPage(q)
+	page := edge.ReadPage(q)
 	if err := edge.Invalid(q.Problems()); err != nil {
 		return nil, err
 	}
@@ -73,9 +73,9 @@ func (s *Links) ListLinks(r *http.Request) (any, error) {
 		}
 		member = domain.MemberID{}
 	}
-	links, total, err := s.Store.Links(r.Context(), c.Access.Organization, member, limit, offset)
+	links, total, err := s.Store.Links(r.Context(), c.Access.Organization, member, page.Limit, page.Offset)
 	views := wire.Each(links, func(l domain.OAuthLink) wire.OAuthLink { return viewLink(l, c.Start) })
-	return wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}, err
+	return wire.OAuthLinks{Links: views, Limit: page.Limit, Offset: page.Offset, Total: total}, err
 }
 
 // WithdrawConsent ends a link of the key's member; of any member for an owner or admin.

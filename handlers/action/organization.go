@@ -74,12 +74,12 @@ func KeyID(r *http.Request) domain.KeyID {
 // ListKeys shows every API key of the organization, oldest first.
 func (s *Administration) ListKeys(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
-	limit, after := edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.KeyID])
+	asked := edge.ReadPaging(q, domain.ParseID[domain.KeyID])
 	if err := edge.Invalid(q.Problems()); err != nil {
 		return nil, err
 	}
-	keys, more, err := s.Store.KeysPage(r.Context(), edge.CallOf(r).Access.Organization, after, limit)
-	next := edge.NextPage(q, keys, more, func(k query.GrantedKey) string { return k.ID.String() })
+	keys, more, err := s.Store.KeysPage(r.Context(), edge.CallOf(r).Access.Organization, asked.After, asked.Limit)
+	next := edge.NextPage(asked, keys, more, func(k query.GrantedKey) string { return k.ID.String() })
 	return wire.APIKeys{Keys: wire.Each(keys, ViewAPIKey), Next: next}, err
 }
 
@@ -224,12 +224,12 @@ func ViewMember(m domain.Member) wire.FullMember {
 // ListMembers shows every membership of the organization, oldest first, ended ones included.
 func (s *Administration) ListMembers(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
-	limit, after := edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.MemberID])
+	asked := edge.ReadPaging(q, domain.ParseID[domain.MemberID])
 	if err := edge.Invalid(q.Problems()); err != nil {
 		return nil, err
 	}
-	members, more, err := s.Store.MembersPage(r.Context(), edge.CallOf(r).Access.Organization, after, limit)
-	next := edge.NextPage(q, members, more, func(m domain.Member) string { return m.ID.String() })
+	members, more, err := s.Store.MembersPage(r.Context(), edge.CallOf(r).Access.Organization, asked.After, asked.Limit)
+	next := edge.NextPage(asked, members, more, func(m domain.Member) string { return m.ID.String() })
 	return wire.Members{Members: wire.Each(members, ViewMember), Next: next}, err
 }
 

@@ -120,11 +120,7 @@ func (s *Records) registerAll(ctx context.Context, c *edge.Call, declarations []
 	return registrations, nil
 }
 
-func (s *Records) Record(r *http.Request) (any, error) {
-	return s.recordOf(r.Context(), edge.CallOf(r), edge.PublicID(edge.Variable(r, "publicId")))
-}
-
-func (s *Records) recordOf(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+func (s *Records) Record(ctx context.Context, c *edge.Call, id domain.PublicID) (wire.Record, error) {
 	found, err := s.Store.Record(ctx, c.Access, id)
 	return s.viewRecord(found), err
 }
@@ -138,49 +134,41 @@ const (
 // versionMembers name a version where no link does.
 var versionMembers = []string{"companyReference", "source", "documentReference", "version"}
 
-// Lookup finds the record of a link, or of a version.
-func (s *Records) Lookup(r *http.Request) (any, error) {
-	find, err := edge.Queried(r, s.ReadLookup)
-	if err != nil {
-		return nil, err
-	}
-	return find(r.Context(), edge.CallOf(r))
+// RecordName names a record: by its public id, or else by its version.
+type RecordName struct {
+	publicID *domain.PublicID
+	version  domain.VersionReference
 }
 
-func (s *Records) lookUp(ctx context.Context, c *edge.Call, version domain.VersionReference) (any, error) {
-	found, err := s.Store.Lookup(ctx, c.Access, version)
-	return s.viewRecord(found), err
-}
-
-// ReadLookup reads what names a record: its public id, or its version.
-func (s *Records) ReadLookup(o *strictjson.Object) edge.ToolCall {
+func ReadLookup(o *strictjson.Object) RecordName {
 	if !o.Has("publicId") {
-		return edge.Called(domain.ReadVersionReference, s.lookUp)(o)
+		return RecordName{version: domain.ReadVersionReference(o)}
 	}
-	id := edge.PublicID(o.String("publicId", strictjson.Required))
+	id := edge.ReadPublicID(o)
 	for _, name := range versionMembers {
 		if o.Has(name) {
 			o.Problem(name, codeConflict, besideLink)
 		}
 	}
-	return func(ctx context.Context, c *edge.Call) (any, error) { return s.recordOf(ctx, c, id) }
+	return RecordName{publicID: &id}
+}
+
+// Lookup finds the record of a link, or of a version.
+func (s *Records) Lookup(ctx context.Context, c *edge.Call, name RecordName) (wire.Record, error) {
+	if name.publicID != nil {
+		return s.Record(ctx, c, *name.publicID)
+	}
+	found, err := s.Store.Lookup(ctx, c.Access, name.version)
+	return s.viewRecord(found), err
 }
 
 const MaxReason = 500
 
-func ReadReason(o *strictjson.Object) string {
-	return o.Sized("reason", strictjson.Optional, 0, MaxReason)
+func ReadRevoke(o *strictjson.Object) domain.Revoke {
+	return domain.Revoke{PublicID: edge.ReadPublicID(o), Reason: o.Sized("reason", strictjson.Optional, 0, MaxReason)}
 }
 
-func (s *Records) Revoke(r *http.Request) (any, error) {
-	reason, err := edge.BodyOf(r, ReadReason)
-	if err != nil {
-		return nil, err
-	}
-	return Single(s.Service, s.RevokeRecord)(r.Context(), edge.CallOf(r), domain.Revoke{PublicID: edge.PublicID(edge.Variable(r, "publicId")), Reason: reason})
-}
-
-func (s *Records) RevokeRecord(ctx context.Context, c *edge.Call, command domain.Revoke) (any, error) {
+func (s *Records) Revoke(ctx context.Context, c *edge.Call, command domain.Revoke) (any, error) {
 	command.Origin, command.Key = c.Origin(), c.Access.Key
 	return s.Done(ctx, &command, func() any {
 		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
@@ -241,12 +229,12 @@ func ParsePlace(text string) (int64, bool) {
 // search lists the records of a hash, newest first, of companies granted to the key.
 func (s *Records) search(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
-	sum, limit, before := edge.ReadSHA256(q, strictjson.Required), edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.RecordID])
+	sum, asked := edge.ReadSHA256(q, strictjson.Required), edge.ReadPaging(q, domain.ParseID[domain.RecordID])
 	if err := edge.Invalid(q.Problems()); err != nil {
 		return nil, err
 	}
-	records, more, err := s.Store.Search(r.Context(), edge.CallOf(r).Access, *sum, before, limit)
-	next := edge.NextPage(q, records, more, func(record domain.Record) string { return record.ID.String() })
+	records, more, err := s.Store.Search(r.Context(), edge.CallOf(r).Access, *sum, asked.After, asked.Limit)
+	next := edge.NextPage(asked, records, more, func(record domain.Record) string { return record.ID.String() })
 	return wire.Records{Records: wire.Each(records, s.viewRecord), Next: next}, err
 }
 
@@ -275,11 +263,7 @@ func (s *Records) viewReserved(r domain.ReservedVersion) wire.ReservedVersion {
 }
 
 // Release gives the place of a pending reservation back. One that has none is left as it is.
-func (s *Records) Release(r *http.Request) (any, error) {
-	return Single(s.Service, s.releaseReservation)(r.Context(), edge.CallOf(r), edge.PublicID(edge.Variable(r, "publicId")))
-}
-
-func (s *Records) releaseReservation(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+func (s *Records) Release(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
 	command := &domain.ReleaseReservation{Origin: c.Origin(), Key: c.Access.Key, Limits: c.Access.Limits, PublicID: id}
 	return s.Done(ctx, command, func() any {
 		return wire.ReleasedReservation{ReservedVersion: s.viewReserved(command.Outcome), Replayed: command.Replayed}

@@ -38,7 +38,7 @@ func (s *Artifacts) readUpload(r *http.Request, keep bool) (u upload, err error)
 		if err == nil { // the body may have taken minutes
 			body.Arrived()
 			edge.CallOf(r).Arrived = true
-			err = s.JudgeAgain(r)
+			err = s.JudgeAgain(r.Context())
 		}
 		if err != nil && u.file != nil {
 			u.file.Close()

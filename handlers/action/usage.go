@@ -20,11 +20,7 @@ func viewAllowance(u domain.Usage) wire.Quota {
 
 // AccountUsage shows what is left of the month at the certification API. It consumes none of it, so it also answers
 // when the month is used up.
-func (s *Allowances) AccountUsage(r *http.Request) (any, error) {
-	return s.MonthOf(r.Context(), edge.CallOf(r))
-}
-
-func (s *Allowances) MonthOf(ctx context.Context, c *edge.Call) (wire.AccountUsage, error) {
+func (s *Allowances) AccountUsage(ctx context.Context, c *edge.Call, _ struct{}) (wire.AccountUsage, error) {
 	month, err := s.quotaOf(ctx, c)
 	return wire.AccountUsage{Plan: c.Access.Plan, Month: month.Month, PerMinuteLimit: c.Access.PerMinute}, err
 }

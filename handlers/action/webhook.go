@@ -222,14 +222,14 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 // ListDeliveries shows the deliveries of a destination, newest first.
 func (s *Webhooks) ListDeliveries(r *http.Request) (any, error) {
 	q := edge.NewQuery(r)
-	limit, after := edge.ReadLimit(q), edge.CursorID(q, domain.ParseID[domain.DeliveryID])
+	asked := edge.ReadPaging(q, domain.ParseID[domain.DeliveryID])
 	status := q.Match("status", strictjson.Optional, func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 },
 		"must be pending, delivered, exhausted, suppressed or cancelled")
 	if err := edge.Invalid(q.Problems()); err != nil {
 		return nil, err
 	}
-	list, more, err := s.Store.Deliveries(r.Context(), edge.CallOf(r).Access.Organization, WebhookID(r), projections.DeliveryStatus(status), after, limit)
-	next := edge.NextPage(q, list, more, func(d query.Delivery) string { return d.ID.String() })
+	list, more, err := s.Store.Deliveries(r.Context(), edge.CallOf(r).Access.Organization, WebhookID(r), projections.DeliveryStatus(status), asked.After, asked.Limit)
+	next := edge.NextPage(asked, list, more, func(d query.Delivery) string { return d.ID.String() })
 	return wire.Deliveries{Deliveries: wire.Each(list, viewDelivery), Next: next}, err
 }
 

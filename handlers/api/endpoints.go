@@ -37,23 +37,23 @@ func (s API) integrity() []edge.Endpoint {
 	adminRead := edge.Policy{Scope: domain.IntegrityAdmin, NoQuery: true}
 	change := edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired, TakesAway: true}
 	return []edge.Endpoint{
-		edge.Post(integrity+"/records", edge.Posted(domain.ReadDeclaration, action.Single(s.Service, s.Register)), write),
+		edge.Post(integrity+"/records", edge.Do(domain.ReadDeclaration, action.Single(s.Service, s.Register)), write),
 		edge.Get(integrity+"/records", s.FindRecords, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
 		edge.Post(integrity+"/records/batch", s.RegisterBatch, edge.Policy{Scope: domain.IntegrityWrite, Body: edge.BodyBatch}),
-		edge.Post(integrity+"/reservations", edge.Posted(domain.ReadVersionReference, action.Single(s.Service, s.Reserve)), write),
+		edge.Post(integrity+"/reservations", edge.Do(domain.ReadVersionReference, action.Single(s.Service, s.Reserve)), write),
 		edge.Get(integrity+"/reservations", s.ListReservations, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
-		edge.Delete(integrity+"/reservations/{publicId}", s.Release, edge.Policy{Scope: domain.IntegrityWrite, NoQuery: true, Judged: true, TakesAway: true}),
-		edge.Get(integrity+"/records/{publicId}", s.Record, edge.Policy{Scope: domain.IntegrityRead, Replica: true, NoQuery: true}),
-		edge.Get(integrity+"/records/{publicId}/evidence", s.Evidence, edge.Policy{Scope: domain.IntegrityRead}),
-		edge.Get(integrity+"/records/{publicId}/inclusion", s.Inclusion, edge.Policy{Scope: domain.IntegrityRead, NoQuery: true}),
-		edge.Post(integrity+"/records/{publicId}/revoke", s.Revoke, edge.Policy{Scope: domain.IntegrityRevoke, Body: edge.BodyOptional, Judged: true, TakesAway: true}),
-		edge.Get(integrity+"/lookup", s.Lookup, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
-		edge.Get(integrity+"/changes", s.Changes, edge.Policy{Scope: domain.IntegrityRead, Replica: true, Compressed: true}),
+		edge.Delete(integrity+"/reservations/{publicId}", edge.Do(edge.ReadPublicID, action.Single(s.Service, s.Release)), edge.Policy{Scope: domain.IntegrityWrite, NoQuery: true, Judged: true, TakesAway: true}),
+		edge.Get(integrity+"/records/{publicId}", edge.Do(edge.ReadPublicID, s.Record), edge.Policy{Scope: domain.IntegrityRead, Replica: true, NoQuery: true}),
+		edge.Get(integrity+"/records/{publicId}/evidence", edge.Do(action.ReadExport, s.Evidence), edge.Policy{Scope: domain.IntegrityRead}),
+		edge.Get(integrity+"/records/{publicId}/inclusion", edge.Do(edge.ReadPublicID, s.Inclusion), edge.Policy{Scope: domain.IntegrityRead, NoQuery: true}),
+		edge.Post(integrity+"/records/{publicId}/revoke", edge.Do(action.ReadRevoke, action.Single(s.Service, s.Revoke)), edge.Policy{Scope: domain.IntegrityRevoke, Body: edge.BodyOptional, Judged: true, TakesAway: true}),
+		edge.Get(integrity+"/lookup", edge.Do(action.ReadLookup, s.Lookup), edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
+		edge.Get(integrity+"/changes", edge.Do(action.ReadLongPoll, s.Changes), edge.Policy{Scope: domain.IntegrityRead, Replica: true, Compressed: true}),
 		edge.Get(integrity+"/usage", s.Usage, edge.Policy{Scope: domain.IntegrityRead, NoQuery: true}),
 		edge.Get(integrity+"/usage/entries", s.UsageEntries, edge.Policy{Scope: domain.IntegrityRead}),
 
 		edge.Get(integrity+"/companies", s.ListCompanies, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
-		edge.Post(integrity+"/companies", edge.Posted(action.ReadCompany, s.CreateCompany), admin),
+		edge.Post(integrity+"/companies", edge.Do(action.ReadCompany, s.CreateCompany), admin),
 		edge.Patch(integrity+"/companies/{companyId}", s.SetCompanyStatus, change),
 		edge.Get(integrity+"/companies/{companyId}/access", s.ListAccess, edge.Policy{Scope: domain.IntegrityAdmin}),
 		edge.Post(integrity+"/companies/{companyId}/access", s.SetAccess, change),
@@ -77,7 +77,7 @@ func (s API) integrity() []edge.Endpoint {
 func (s API) public() []edge.Endpoint {
 	document := edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true, NoQuery: true}
 	return []edge.Endpoint{
-		edge.Get("/api/public/integrity/{publicId}", s.Compare, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true}),
+		edge.Get("/api/public/integrity/{publicId}", edge.Do(action.ReadComparison, s.Compare), edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true}),
 		edge.Get("/api/public/integrity/{publicId}/receipt", s.Receipt, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, AnyOrigin: true, NoQuery: true}),
 		edge.Get("/api/v1/certificates/{id}/verify", s.VerifyPublicly, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, AnyOrigin: true}),
 		edge.Get("/api/public/log/checkpoint", s.Checkpoint, document),
@@ -91,8 +91,8 @@ func (s API) certification() []edge.Endpoint {
 	content := edge.Policy{Scope: domain.ArtifactsWrite, Monthly: true, Body: edge.BodyContent}
 	certify := edge.Policy{Scope: domain.CertificatesWrite, Monthly: true, Body: edge.BodyRequired}
 	return []edge.Endpoint{
-		edge.Post("/api/v1/verify", edge.Posted(action.ReadVerification, s.VerifyHash), edge.Policy{Scope: domain.VerifyRead, Monthly: true, Body: edge.BodyRequired}),
-		edge.Get("/api/v1/artifacts", s.ListArtifacts, edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Replica: true}),
+		edge.Post("/api/v1/verify", edge.Do(action.ReadVerification, s.VerifyHash), edge.Policy{Scope: domain.VerifyRead, Monthly: true, Body: edge.BodyRequired}),
+		edge.Get("/api/v1/artifacts", edge.Do(edge.ReadPage, s.ListArtifacts), edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Replica: true}),
 		edge.Post("/api/v1/artifacts", s.RegisterVersion, content),
 		edge.Get("/api/v1/artifacts/{id}", s.Artifact, edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Replica: true}),
 		edge.Post("/api/v1/artifacts/{id}/versions", s.RegisterVersion, content),
@@ -111,7 +111,7 @@ func (s API) certification() []edge.Endpoint {
 // account are of every key.
 func (s API) account() []edge.Endpoint {
 	return []edge.Endpoint{
-		edge.Get("/api/v1/usage", s.AccountUsage, edge.Policy{Scope: edge.AnyScope, KeyLimit: "usage", NoQuery: true}),
+		edge.Get("/api/v1/usage", edge.Do(edge.ReadNothing, s.AccountUsage), edge.Policy{Scope: edge.AnyScope, KeyLimit: "usage", NoQuery: true}),
 		edge.Get("/api/v1/me", s.Me, edge.Policy{Scope: edge.AnyScope, Monthly: true, NoQuery: true}),
 	}
 }
@@ -126,13 +126,13 @@ func (s API) organization() []edge.Endpoint {
 	return []edge.Endpoint{
 		edge.Get(organization, s.Organization, edge.Policy{Scope: edge.AnyScope, NoQuery: true}),
 		edge.Get(organization+"/keys", s.ListKeys, edge.Policy{Scope: domain.OrganizationAdmin}),
-		edge.Post(organization+"/keys", edge.Posted(action.ReadNewKey, s.CreateKey), write),
+		edge.Post(organization+"/keys", edge.Do(action.ReadNewKey, s.CreateKey), write),
 		edge.Get(organization+"/keys/{keyId}", s.Key, read),
 		edge.Patch(organization+"/keys/{keyId}", s.UpdateKey, write),
 		edge.Delete(organization+"/keys/{keyId}", s.RevokeKey, remove),
 		edge.Post(organization+"/keys/{keyId}/rotate", s.RotateKey, edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyOptional}),
 		edge.Get(organization+"/members", s.ListMembers, edge.Policy{Scope: domain.OrganizationAdmin}),
-		edge.Post(organization+"/members", edge.Posted(action.ReadInvitation, s.InviteMember), write),
+		edge.Post(organization+"/members", edge.Do(action.ReadInvitation, s.InviteMember), write),
 		edge.Patch(organization+"/members/{memberId}", s.UpdateMember, edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyRequired, TakesAway: true}),
 		edge.Delete(organization+"/members/{memberId}", s.EndMember, remove),
 	}
@@ -146,7 +146,7 @@ func (s API) oauth() []edge.Endpoint {
 	return []edge.Endpoint{
 		edge.Get(edge.ResourceMetadataRoute, s.resourceMetadata, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true}),
 		edge.Get("/api/v1/oauth/links", s.ListLinks, edge.Policy{Scope: edge.AnyScope}),
-		edge.Post("/api/v1/oauth/links", edge.Posted(action.ReadOAuthScopes, s.StartLink), edge.Policy{Scope: edge.AnyScope, Body: edge.BodyOptional}),
+		edge.Post("/api/v1/oauth/links", edge.Do(action.ReadOAuthScopes, s.StartLink), edge.Policy{Scope: edge.AnyScope, Body: edge.BodyOptional}),
 		edge.Post("/api/v1/oauth/links/redeem", s.RedeemLink, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired}),
 		edge.Delete("/api/v1/oauth/links/{linkId}", s.WithdrawConsent, edge.Policy{Scope: edge.AnyScope, NoQuery: true, TakesAway: true}),
 	}

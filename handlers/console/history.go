@@ -241,7 +241,7 @@ func (s historyPages) exportedEvents(r *http.Request, last int64) ([]audit.Event
 	ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), edge.RequestTimeout)
 	defer stop()
 	session := edge.CallOf(r).Session
-	if err := s.JudgeAgain(r.WithContext(ctx)); err != nil {
+	if err := s.JudgeAgain(ctx); err != nil {
 		return nil, err
 	}
 	organization, err := s.Store.Organization(ctx, session.Organization)

@@ -227,7 +227,7 @@ func (s recordPages) viewRecordPage(r *http.Request, name string, record domain.
 
 // evidenceFile is the private export as the API answers it, to be saved.
 func (s recordPages) evidenceFile(r *http.Request) (any, error) {
-	answer, err := s.Evidence(r)
+	answer, err := edge.Do(action.ReadExport, s.Evidence)(r)
 	if err != nil {
 		return nil, err
 	}
@@ -264,16 +264,12 @@ func (s recordPages) showRevocation(r *http.Request, reason string, refused erro
 
 // revokeByHand revokes a record for good.
 func (s recordPages) revokeByHand(r *http.Request) (any, error) {
-	revoked, reason := domain.Revoke{PublicID: edge.PublicID(edge.Variable(r, "publicId"))}, textOf(edge.Form(r), "reason")
+	reason := textOf(edge.Form(r), "reason")
 	if err := s.recentlyProved(r); err != nil {
 		return s.showRevocation(r, reason, err)
 	}
-	var err error
-	if revoked.Reason, err = edge.Judged(strictjson.Fields(edge.Form(r)), action.ReadReason); err == nil {
-		_, err = s.RevokeRecord(r.Context(), edge.CallOf(r), revoked)
-	}
-	if err != nil {
+	if _, err := edge.Submit(r, strictjson.Fields(edge.Form(r)), action.ReadRevoke, s.Revoke); err != nil {
 		return s.showRevocation(r, reason, err)
 	}
-	return onward(r, "/records/"+revoked.PublicID.String()), nil
+	return onward(r, "/records/"+edge.Variable(r, "publicId")), nil
 }

@@ -123,16 +123,16 @@ func (s *Edge) judgeLate(r *http.Request, p Policy) error {
 // JudgeAgain looks at the key of a request that has waited, or at the session, which another role of its member ends too,
 // and takes no part of any limit. What the ledger writes is judged by the group; this is for what is answered or queued
 // without it, and for bodies that have travelled for long.
-func (s *Edge) JudgeAgain(r *http.Request) error {
-	c := CallOf(r)
+func (s *Edge) JudgeAgain(ctx context.Context) error {
+	c := CallIn(ctx)
 	if c.Session != nil {
-		sessions, err := s.Sessions.SessionsOf(r.Context(), c.Session.Organization, c.Session.Member, s.Now())
+		sessions, err := s.Sessions.SessionsOf(ctx, c.Session.Organization, c.Session.Member, s.Now())
 		if err == nil && !slices.ContainsFunc(sessions, func(one session.Session) bool { return one.ID == c.Session.ID }) {
 			err = ErrSignedOut
 		}
 		return err
 	}
-	access, err := s.Store.Reauthenticate(r.Context(), c.caller.key, c.caller.secret, c.caller.client, s.Now())
+	access, err := s.Store.Reauthenticate(ctx, c.caller.key, c.caller.secret, c.caller.client, s.Now())
 	return cmp.Or(err, Allows(access, c.Scope))
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gorilla/mux"
+
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore/fair"
@@ -316,18 +318,41 @@ func InvalidField(pointer, code, message string) error {
 	return domain.Invalid([]domain.FieldError{{Pointer: pointer, Code: code, Message: message}})
 }
 
-// Action is what is done with the input of a request or of a tool of MCP.
-type Action[Input any] func(ctx context.Context, c *Call, input Input) (any, error)
+// Action is what is done with an input, of a request or of a tool of MCP.
+type Action[Input, Result any] func(ctx context.Context, c *Call, input Input) (Result, error)
 
-// Posted is the handler of a body that is read into one value, and of what is done with it.
-func Posted[Input any](read func(*strictjson.Object) Input, do Action[Input]) Handler {
+// Do is the handler of an action, whose input read takes from the body, or for GET from the query, and from the path.
+func Do[Input, Result any](read func(*strictjson.Object) Input, do Action[Input, Result]) Handler {
 	return func(r *http.Request) (any, error) {
-		input, err := BodyOf(r, read)
+		o, err := membersOf(r)
 		if err != nil {
 			return nil, err
 		}
-		return do(r.Context(), CallOf(r), input)
+		return act(r.Context(), o, read, do)
 	}
+}
+
+// membersOf are the members that the body has, or the parameters of the query for GET, with the variables of the path. All
+// parameters beside a body are wrong, and an absent body has no members.
+func membersOf(r *http.Request) (*strictjson.Object, error) {
+	var o *strictjson.Object
+	switch c := CallOf(r); {
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		o = NewQuery(r)
+	case c.Body == nil:
+		o = strictjson.Query(nil)
+	default:
+		value, err := Parse(r.Context(), c.Body, "The body")
+		if err != nil {
+			return nil, err
+		}
+		o = c.Meter.Decode(value)
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.URL.RawQuery != "" {
+		o.Also(NewQuery(r).Problems())
+	}
+	o.Bind(mux.Vars(r))
+	return o, nil
 }
 
 // BodyOf reads the body into one value; an absent optional body is the zero value.
@@ -383,15 +408,30 @@ func ReadNames[Name ~string](o *strictjson.Object, member string, known []Name, 
 	return names
 }
 
-// ToolCall answers what REST has in data.
-type ToolCall func(ctx context.Context, c *Call) (any, error)
+// Called is an action with its reader, as a tool of MCP.
+func Called[Input, Result any](
+	read func(*strictjson.Object) Input, do Action[Input, Result],
+) func(context.Context, *strictjson.Object) (any, error) {
+	return func(ctx context.Context, o *strictjson.Object) (any, error) { return act(ctx, o, read, do) }
+}
 
-// Called is the same for a tool as posted for a request.
-func Called[Input any](read func(*strictjson.Object) Input, do Action[Input]) func(*strictjson.Object) ToolCall {
-	return func(o *strictjson.Object) ToolCall {
-		input := read(o)
-		return func(ctx context.Context, c *Call) (any, error) { return do(ctx, c, input) }
+// Submit does what the fields of a form ask for, with the variables of the path.
+func Submit[Input, Result any](
+	r *http.Request, fields *strictjson.Object, read func(*strictjson.Object) Input, do Action[Input, Result],
+) (Result, error) {
+	fields.Bind(mux.Vars(r))
+	return act(r.Context(), fields, read, do)
+}
+
+// act refuses with everything that is wrong with the members at once.
+func act[Input, Result any](
+	ctx context.Context, o *strictjson.Object, read func(*strictjson.Object) Input, do Action[Input, Result],
+) (result Result, err error) {
+	input, err := Judged(o, read)
+	if err == nil {
+		result, err = do(ctx, CallIn(ctx), input)
 	}
+	return result, err
 }
 
 // MaxDeclarations is the most items of a batch (contract section 3).

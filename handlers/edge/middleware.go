@@ -218,7 +218,7 @@ func (s *Edge) takeIn(w http.ResponseWriter, r *http.Request, p Policy) error {
 		}
 	}
 	if p.Queues || p.Caller == WithSession && p.Body != BodyNone && !p.Body.ReadByHandler() { // a session may end while the body travels
-		if err := s.JudgeAgain(r); err != nil {
+		if err := s.JudgeAgain(r.Context()); err != nil {
 			return err
 		}
 	}

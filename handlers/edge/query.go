@@ -23,9 +23,11 @@ const (
 	MaxPageOffset = 10_000
 )
 
-// ReadPage reads which page of a list is asked for.
-func ReadPage(o *strictjson.Object) (limit, offset int) {
-	return int(Integer(o, "limit", 1, maxPageLimit, PageLimit)), int(Integer(o, "offset", 0, MaxPageOffset, 0))
+// Slice is which entries of a list are asked for, by their number.
+type Slice struct{ Limit, Offset int }
+
+func ReadPage(o *strictjson.Object) Slice {
+	return Slice{int(Integer(o, "limit", 1, maxPageLimit, PageLimit)), int(Integer(o, "offset", 0, MaxPageOffset, 0))}
 }
 
 // ReadSHA256 reads a hash; nil if it is absent or wrong.
@@ -160,21 +162,29 @@ func ListCursor(o *strictjson.Object, list string, valid func(place string) bool
 
 func FormatListCursor(list, place string) string { return FormatCursor(list + " " + place) }
 
-// CursorID reads a cursor that holds an id.
-func CursorID[ID any](o *strictjson.Object, parse func(string) (ID, error)) (id ID) {
-	Cursor(o, func(text string) bool {
+// Paging is which page of a list is asked for: how many entries, and after which place.
+type Paging[Place any] struct {
+	Limit  int
+	After  Place
+	cursor string
+}
+
+// ReadPaging reads a limit, and a cursor whose text parse knows.
+func ReadPaging[Place any](o *strictjson.Object, parse func(string) (Place, error)) (asked Paging[Place]) {
+	asked.Limit = ReadLimit(o)
+	asked.cursor = Cursor(o, func(text string) bool {
 		var err error
-		id, err = parse(text)
+		asked.After, err = parse(text)
 		return err == nil
 	})
-	return id
+	return asked
 }
 
 // NextPage leads on from the last entry of a page, or where the page is empty, from where it began.
-func NextPage[Entry any](o *strictjson.Object, page []Entry, more bool, of func(Entry) string) wire.Next {
+func NextPage[Place, Entry any](asked Paging[Place], page []Entry, more bool, of func(Entry) string) wire.Next {
 	next := wire.Next{HasMore: more}
-	if given := o.String("after", strictjson.Optional); given != "" {
-		next.NextCursor = &given
+	if asked.cursor != "" {
+		next.NextCursor = new(FormatCursor(asked.cursor))
 	}
 	if len(page) > 0 {
 		next.NextCursor = new(FormatCursor(of(page[len(page)-1])))
@@ -215,6 +225,11 @@ func readAfter(r *http.Request) error {
 	}
 	CallOf(r).Access.ReadAfter = &sequence
 	return nil
+}
+
+// ReadPublicID reads what names a record or a certificate.
+func ReadPublicID(o *strictjson.Object) domain.PublicID {
+	return PublicID(o.String("publicId", strictjson.Required))
 }
 
 // PublicID reads a public id. A malformed one is the zero one, which is answered as an unknown one.

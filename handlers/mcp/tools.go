@@ -19,7 +19,6 @@ import (
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections/query"
 	"integrityledger/schemas"
 )
 
@@ -54,8 +53,7 @@ type tool struct {
 	granted       bool // of no use to a key without any company
 	effect        Effect
 	input, output json.RawMessage
-	// read reads the arguments and returns what is to be done with them.
-	read func(o *strictjson.Object) edge.ToolCall
+	call          func(ctx context.Context, arguments *strictjson.Object) (any, error)
 }
 
 // wordings says what the endpoints and their tools are for, by their names.
@@ -164,12 +162,7 @@ func (s Face) runTool(ctx context.Context, t tool, arguments json.RawMessage) (a
 	if err != nil {
 		return nil, err
 	}
-	o := c.Meter.Decode(value)
-	act := t.read(o)
-	if err := edge.Invalid(o.Problems()); err != nil {
-		return nil, err
-	}
-	return act(ctx, c)
+	return t.call(ctx, c.Meter.Decode(value))
 }
 
 // toolFault logs a fault of the service, and returns what the caller may know of it.
@@ -305,24 +298,18 @@ func (s Face) ordinaryMCP() *toolset {
 	e := s.newEndpoint("integrity-ledger", web.Certificate, evidence.Spanish, []tool{
 		{name: "verificar_documento", scope: domain.VerifyRead, effect: Reads, limits: true,
 			input: object(contract, "VerifyRequest"), output: object(contract, "Verification"),
-			read: edge.Called(action.ReadVerification, s.VerifyHash)},
+			call: edge.Called(action.ReadVerification, s.VerifyHash)},
 		{name: "verificar_certificado", scope: domain.VerifyRead, effect: Reads, limits: true,
 			input: json.RawMessage(certificateOnly), output: object(contract, "PublicVerification"),
-			read: func(o *strictjson.Object) edge.ToolCall {
-				id := edge.PublicID(o.String("publicId", strictjson.Required))
-				return func(ctx context.Context, _ *edge.Call) (any, error) { return s.VerifyPublished(ctx, id, nil) }
-			}},
+			call: edge.Called(edge.ReadPublicID, func(ctx context.Context, _ *edge.Call, id domain.PublicID) (any, error) {
+				return s.VerifyPublished(ctx, id, nil)
+			})},
 		{name: "listar_documentos", scope: domain.ArtifactsRead, effect: Reads,
 			input: object(contract, "", "pageLimit", "offset"), output: object(contract, "Artifacts"),
-			read: func(o *strictjson.Object) edge.ToolCall {
-				limit, offset := edge.ReadPage(o)
-				return func(ctx context.Context, c *edge.Call) (any, error) { return s.ArtifactsOf(ctx, c, limit, offset) }
-			}},
+			call: edge.Called(edge.ReadPage, s.ListArtifacts)},
 		{name: "consultar_consumo", scope: edge.AnyScope, effect: Reads,
 			input: object(contract, ""), output: object(contract, "AccountUsage"),
-			read: func(*strictjson.Object) edge.ToolCall {
-				return func(ctx context.Context, c *edge.Call) (any, error) { return s.MonthOf(ctx, c) }
-			}},
+			call: edge.Called(edge.ReadNothing, s.AccountUsage)},
 	})
 	e.monthly = true
 	return e
@@ -334,44 +321,24 @@ func (s Face) integrityMCP() *toolset {
 	return s.newEndpoint("integrity-ledger-integrity", web.Record, evidence.English, []tool{
 		{name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: Repeats,
 			input: object(contract, "ReservationRequest"), output: object(contract, "Reservation"),
-			read: edge.Called(domain.ReadVersionReference, action.Single(s.Service, s.Reserve))},
+			call: edge.Called(domain.ReadVersionReference, action.Single(s.Service, s.Reserve))},
 		{name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: Repeats, limits: true,
 			input: object(contract, "Declaration"), output: object(contract, "Registration"),
-			read: edge.Called(domain.ReadDeclaration, action.Single(s.Service, s.Register))},
+			call: edge.Called(domain.ReadDeclaration, action.Single(s.Service, s.Register))},
 		{name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: Reads,
 			input:  object(contract, "", "lookupPublicId", "lookupCompany", "lookupSource", "lookupDocument", "lookupVersion"),
-			output: object(contract, "RecordView"), read: s.ReadLookup},
+			output: object(contract, "RecordView"), call: edge.Called(action.ReadLookup, s.Lookup)},
 		{name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: Reads,
 			input: object(contract, "", "companyReference", "sequence", "epoch", "limit"), output: object(contract, "Feed"),
-			read: func(o *strictjson.Object) edge.ToolCall {
-				company := domain.ReadReference(o, "companyReference")
-				after, limit := edge.Integer(o, "after", 0, strictjson.MaxInteger, 0), edge.Integer(o, "limit", 1, action.MaxFeedLimit, action.FeedLimit)
-				epoch := edge.Integer(o, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch)
-				return func(ctx context.Context, c *edge.Call) (any, error) {
-					page, known, err := s.ChangesAfter(ctx, c.Access, company, epoch, after, int(limit))
-					return edge.Response{Data: page, Epoch: &known}, err
-				}
-			}},
+			call: edge.Called(action.ReadFeed, s.Changes)},
 		{name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: Reads, limits: true,
 			input: object(contract, "", "publicId", "at", "timestamps"), output: object(contract, "Evidence"),
-			read: func(o *strictjson.Object) edge.ToolCall {
-				id, at := edge.PublicID(o.String("publicId", strictjson.Required)), action.ReadMoment(o)
-				timestamps := o.Bool("timestamps", strictjson.Optional)
-				return func(ctx context.Context, c *edge.Call) (any, error) { return s.Export(ctx, c, id, at, timestamps) }
-			}},
+			call: edge.Called(action.ReadExport, s.Evidence)},
 		{name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: Destroys,
 			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
-			read: func(o *strictjson.Object) edge.ToolCall {
-				revoked := domain.Revoke{PublicID: edge.PublicID(o.String("publicId", strictjson.Required)), Reason: action.ReadReason(o)}
-				return func(ctx context.Context, c *edge.Call) (any, error) {
-					return action.Single(s.Service, s.RevokeRecord)(ctx, c, revoked)
-				}
-			}},
+			call: edge.Called(action.ReadRevoke, action.Single(s.Service, s.Revoke))},
 		{name: "integrity_verify", scope: domain.IntegrityRead, effect: Reads, limits: true,
 			input: object(contract, "", "publicId", "sha256"), output: object(contract, "Comparison"),
-			read: func(o *strictjson.Object) edge.ToolCall {
-				id, hash := edge.PublicID(o.String("publicId", strictjson.Required)), edge.OptionalHash(o)
-				return func(ctx context.Context, _ *edge.Call) (any, error) { return s.Comparison(ctx, id, hash) }
-			}},
+			call: edge.Called(action.ReadComparison, s.Compare)},
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/action"
 	"integrityledger/handlers/edge"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
@@ -82,7 +83,7 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 
 // showRecord adds the comparison with a record, and what is shown of a validated one.
 func (s *Site) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
-	view, err := s.Comparison(ctx, id, sum)
+	view, err := s.Compare(ctx, edge.CallIn(ctx), action.ComparisonQuestion{PublicID: id, SHA256: sum})
 	if err != nil {
 		return err
 	}
