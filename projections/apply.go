@@ -16,7 +16,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Apply queues the writes of all projections for events in log order. The events are folded first to one row a key: an

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/internal/stream"
 	"integrityledger/cmd/integrity/ops"
 	"integrityledger/cmd/integrity/process"
-	"integrityledger/cmd/integrity/stream"
 )
 
 // serveMetrics serves what operators look at, on a listener of its own, until stop is called. Profiles tell how the

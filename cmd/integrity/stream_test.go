@@ -16,8 +16,8 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/cmd/integrity/internal/stream"
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/integrity/stream"
 	"integrityledger/eventstore/postgres"
 	"integrityledger/handlers/wire"
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/ops"
 	"integrityledger/cmd/integrity/process"
 	"integrityledger/eventstore/cluster"

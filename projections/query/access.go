@@ -13,7 +13,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // One statement answers many credentials of a kind, API keys or links of OAuth subjects. Whoever acts must be an active

@@ -13,7 +13,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // NamedOrganization is an organization as an operator sees it; the name is empty once erased.

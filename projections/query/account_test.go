@@ -12,8 +12,8 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/internal/statement"
 	"integrityledger/projections/ledgertest"
-	"integrityledger/projections/statement"
 )
 
 func refuses(t *testing.T, err error, code domain.Code) {

@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain/audit"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // AuditEvent is an event as the organization's history shows it.

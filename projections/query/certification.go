@@ -11,7 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Artifact is an artifact as its organization sees it, with its newest version. Texts are nil once erased.

@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Idempotency-Keys (contract section 7). An answer is kept for 24 hours; a request that neither finished nor released

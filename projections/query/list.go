@@ -13,7 +13,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // ListDepth is the most rows that a page of records or of reservations searches: what can be asked for has no index,

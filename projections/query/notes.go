@@ -8,7 +8,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // notes gathers values in memory until flush writes them, so that noting one costs a request no statement. A process

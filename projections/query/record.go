@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 const recordColumns = `SELECT i.record_id, i.public_id, i.sha256, c.reference, d.source, d.reference, i.version,

@@ -21,7 +21,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Store answers the questions of readers. Nothing is kept between two calls, so every answer is the database's at that

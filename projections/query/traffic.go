@@ -10,7 +10,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Load is what an organization asked of all processes in some time.

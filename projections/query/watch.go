@@ -9,7 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Watched is what operators monitor, as of one moment.

@@ -13,7 +13,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // WebhookEntry is a destination as its organization sees it.

@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Eraser erases kept content at its deadline and records that as an event. Content is deleted before the event, so that

@@ -15,7 +15,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Loop looks at the queues of shards, one after the other: every so often, and at one shard as soon as it is woken

@@ -14,9 +14,9 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/projections/internal/statement"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/queue"
-	"integrityledger/projections/statement"
 )
 
 // A shard that fails is left until the next look and holds up no other; a shard that asks for more is worked on at

@@ -15,7 +15,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Mail is one message for one person: exactly one of Quota, Webhook, Invitation and SignIn is set.

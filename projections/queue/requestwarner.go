@@ -13,7 +13,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // unwarnedOf finds organizations of a shard that reached a part of an allowance without a warning of it: those with a

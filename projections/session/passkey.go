@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Used challenges are kept until they expire, so that they cannot be replayed.

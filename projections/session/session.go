@@ -17,7 +17,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Store answers from the primary only, because a session that has ended must not be found again.

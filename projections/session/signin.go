@@ -10,7 +10,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 // Membership is one that a person may sign in to: active, in an organization.

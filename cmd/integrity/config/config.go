@@ -20,8 +20,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"integrityledger/cmd/integrity/blobs"
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/internal/blobs"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster/connect"

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"integrityledger/cmd/integrity/blobs"
+	"integrityledger/cmd/integrity/internal/blobs"
+	"integrityledger/cmd/integrity/internal/stream"
 	"integrityledger/cmd/integrity/mail"
-	"integrityledger/cmd/integrity/stream"
 	"integrityledger/domain"
 )
 

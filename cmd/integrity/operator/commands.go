@@ -17,7 +17,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/config"
-	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster/connect"
 	"integrityledger/handlers/client"

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"

@@ -16,11 +16,11 @@ import (
 	gomail "github.com/wneessen/go-mail"
 	"golang.org/x/sys/unix"
 
-	"integrityledger/cmd/integrity/blobs"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/internal/blobs"
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/integrity/mail"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/cluster/connect"

@@ -19,8 +19,8 @@ import (
 
 	"github.com/digitorus/timestamp"
 
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/query"

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster/connect"

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
 )

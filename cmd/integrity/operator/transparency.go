@@ -11,8 +11,8 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/internal/ledger"
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
 )

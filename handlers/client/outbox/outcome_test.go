@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"integrityledger/domain/evidence"
-	"integrityledger/handlers/client/clienttest"
+	"integrityledger/handlers/client/internal/clienttest"
 	"integrityledger/handlers/wire"
 )
 

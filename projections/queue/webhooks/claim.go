@@ -15,7 +15,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
-	"integrityledger/projections/statement"
+	"integrityledger/projections/internal/statement"
 )
 
 const destinationsPerClaim = 64

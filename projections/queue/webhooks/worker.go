@@ -19,8 +19,8 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/outbound"
+	"integrityledger/projections/internal/statement"
 	"integrityledger/projections/queue"
-	"integrityledger/projections/statement"
 )
 
 // Config configures a Worker.
