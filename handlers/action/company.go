@@ -3,7 +3,6 @@ package action
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 
 	"integrityledger/domain"
@@ -21,23 +20,25 @@ func viewCompany(c domain.Company) wire.Company {
 func ReadCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
 
 // CreateCompany answers 201, or 200 where the reference exists.
-func (s *Companies) CreateCompany(ctx context.Context, c *edge.Call, reference string) (any, error) {
+func (s *Companies) CreateCompany(ctx context.Context, c *edge.Call, reference string) (created edge.Response, err error) {
 	command := &domain.CreateCompany{Origin: c.Origin(), Reference: reference}
-	return s.Done(ctx, command, func() any {
-		created := wire.CreatedCompany{Company: viewCompany(command.Outcome), Replayed: command.Replayed}
-		return edge.Response{Status: edge.CreatedStatus(created.Replayed), Data: created}
-	})
+	if err = s.Execute(ctx, command); err == nil {
+		created.Status = edge.CreatedStatus(command.Replayed)
+		created.Data = wire.CreatedCompany{Company: viewCompany(command.Outcome), Replayed: command.Replayed}
+	}
+	return created, err
+}
+
+func ReadCompanyStatus(o *strictjson.Object) domain.SetCompanyStatus {
+	return domain.SetCompanyStatus{
+		Company: readCompanyID(o), Status: domain.CompanyStatus(o.Match("status", strictjson.Required, isCompanyStatus, companyStatusRule)),
+	}
 }
 
 // SetCompanyStatus closes a company or opens it again.
-func (s *Companies) SetCompanyStatus(r *http.Request) (any, error) {
-	command := &domain.SetCompanyStatus{Origin: edge.Origin(r), Company: companyID(r)}
-	if err := edge.Decode(r, func(o *strictjson.Object) {
-		command.Status = domain.CompanyStatus(o.Match("status", strictjson.Required, isCompanyStatus, companyStatusRule))
-	}); err != nil {
-		return nil, err
-	}
-	return s.Done(r.Context(), command, func() any { return viewCompany(command.Outcome) })
+func (s *Companies) SetCompanyStatus(ctx context.Context, c *edge.Call, command domain.SetCompanyStatus) (any, error) {
+	command.Origin = c.Origin()
+	return s.Done(ctx, &command, func() any { return viewCompany(command.Outcome) })
 }
 
 const companyStatusRule = "must be active or closed"
@@ -46,27 +47,33 @@ func isCompanyStatus(text string) bool {
 	return slices.Contains(domain.CompanyStatuses(), domain.CompanyStatus(text))
 }
 
-func companyID(r *http.Request) domain.CompanyID {
-	return edge.PathID(r, "companyId", domain.ParseID[domain.CompanyID])
+func readCompanyID(o *strictjson.Object) domain.CompanyID {
+	return edge.ReadID(o, "companyId", domain.ParseID[domain.CompanyID])
+}
+
+// CompaniesQuestion asks for companies of an organization.
+type CompaniesQuestion struct {
+	edge.Paging[string]
+	all    bool // also those that are not granted to the key
+	status domain.CompanyStatus
+}
+
+func ReadCompanies(o *strictjson.Object) CompaniesQuestion {
+	return CompaniesQuestion{
+		all: o.Bool("all", strictjson.Optional), Paging: edge.ReadPaging(o, parseReference),
+		status: domain.CompanyStatus(o.Match("status", strictjson.Optional, isCompanyStatus, companyStatusRule)),
+	}
 }
 
 // ListCompanies shows the companies granted to the key, or all of them to an administrator.
-func (s *Companies) ListCompanies(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	all := q.Bool("all", strictjson.Optional)
-	asked := edge.ReadPaging(q, parseReference)
-	status := q.Match("status", strictjson.Optional, isCompanyStatus, companyStatusRule)
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	access := edge.CallOf(r).Access
-	if all {
-		if err := access.Authorize(domain.IntegrityAdmin); err != nil {
+func (s *Companies) ListCompanies(ctx context.Context, c *edge.Call, asked CompaniesQuestion) (any, error) {
+	if asked.all {
+		if err := c.Access.Authorize(domain.IntegrityAdmin); err != nil {
 			return nil, err
 		}
 	}
-	companies, more, err := s.Store.Companies(r.Context(), access, all, domain.CompanyStatus(status), asked.After, asked.Limit)
-	next := edge.NextPage(asked, companies, more, func(c domain.Company) string { return c.Reference })
+	companies, more, err := s.Store.Companies(ctx, c.Access, asked.all, asked.status, asked.After, asked.Limit)
+	next := edge.NextPage(asked.Paging, companies, more, func(c domain.Company) string { return c.Reference })
 	return wire.Companies{Companies: wire.Each(companies, viewCompany), Next: next}, err
 }
 
@@ -77,24 +84,28 @@ func parseReference(text string) (string, error) {
 	return text, nil
 }
 
-// readAccess reads whose access to the company of the path is granted or taken back: the member name holds an id that
-// parse knows.
-func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, error)) (company domain.CompanyID, id ID, enabled bool, err error) {
-	err = edge.Decode(r, func(o *strictjson.Object) {
-		id, enabled = edge.ReadID(o, name, parse), o.Bool("enabled", strictjson.Required)
-	})
-	return companyID(r), id, enabled, err
+// GrantsQuestion asks to what a company is granted.
+type GrantsQuestion[ID any] struct {
+	edge.Paging[ID]
+	company domain.CompanyID
 }
 
-// ListAccess shows which keys may use the company of the path, and which no longer may.
-func (s *Companies) ListAccess(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	asked := edge.ReadPaging(q, domain.ParseID[domain.KeyID])
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	list, more, err := s.Store.KeysOfCompany(r.Context(), edge.CallOf(r).Access.Organization, companyID(r), asked.After, asked.Limit)
-	next := edge.NextPage(asked, list, more, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
+func readGrants[ID any](o *strictjson.Object, parse func(string) (ID, error)) GrantsQuestion[ID] {
+	return GrantsQuestion[ID]{edge.ReadPaging(o, parse), readCompanyID(o)}
+}
+
+func ReadKeysOfCompany(o *strictjson.Object) GrantsQuestion[domain.KeyID] {
+	return readGrants(o, domain.ParseID[domain.KeyID])
+}
+
+func ReadWebhooksOfCompany(o *strictjson.Object) GrantsQuestion[domain.WebhookID] {
+	return readGrants(o, domain.ParseID[domain.WebhookID])
+}
+
+// ListAccess shows which keys may use a company, and which no longer may.
+func (s *Companies) ListAccess(ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.KeyID]) (any, error) {
+	list, more, err := s.Store.KeysOfCompany(ctx, c.Access.Organization, asked.company, asked.After, asked.Limit)
+	next := edge.NextPage(asked.Paging, list, more, func(g query.Grant[domain.KeyID]) string { return g.To.String() })
 	named := func(g query.Grant[domain.KeyID]) wire.NamedKeyAccess {
 		return wire.NamedKeyAccess{KeyAccess: viewKeyAccess(g), Name: g.Name}
 	}
@@ -105,15 +116,10 @@ func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
 	return wire.KeyAccess{CompanyID: g.Company.String(), KeyID: g.To.String(), Enabled: g.Enabled, UpdatedAt: evidence.FormatTime(g.UpdatedAt)}
 }
 
-// ListWebhookAccess shows which destinations hear of the company of the path, and which no longer do.
-func (s *Companies) ListWebhookAccess(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	asked := edge.ReadPaging(q, domain.ParseID[domain.WebhookID])
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	list, more, err := s.Store.WebhooksOfCompany(r.Context(), edge.CallOf(r).Access.Organization, companyID(r), asked.After, asked.Limit)
-	next := edge.NextPage(asked, list, more, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
+// ListWebhookAccess shows which destinations hear of a company, and which no longer do.
+func (s *Companies) ListWebhookAccess(ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.WebhookID]) (any, error) {
+	list, more, err := s.Store.WebhooksOfCompany(ctx, c.Access.Organization, asked.company, asked.After, asked.Limit)
+	next := edge.NextPage(asked.Paging, list, more, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
 	return wire.WebhooksAccess{Webhooks: wire.Each(list, viewWebhookAccess), Next: next}, err
 }
 
@@ -121,24 +127,30 @@ func viewWebhookAccess(g query.Grant[domain.WebhookID]) wire.WebhookAccess {
 	return wire.WebhookAccess{CompanyID: g.Company.String(), WebhookID: g.To.String(), Enabled: g.Enabled, UpdatedAt: evidence.FormatTime(g.UpdatedAt)}
 }
 
-func (s *Companies) SetAccess(r *http.Request) (any, error) {
-	company, key, enabled, err := readAccess(r, "keyId", domain.ParseID[domain.KeyID])
-	if err != nil {
-		return nil, err
+func ReadAccess(o *strictjson.Object) domain.SetAccess {
+	return domain.SetAccess{
+		Company: readCompanyID(o), Key: edge.ReadID(o, "keyId", domain.ParseID[domain.KeyID]), Enabled: o.Bool("enabled", strictjson.Required),
 	}
-	command := &domain.SetAccess{Origin: edge.Origin(r), Company: company, Key: key, Enabled: enabled}
-	return s.Done(r.Context(), command, func() any {
-		return viewKeyAccess(query.Grant[domain.KeyID]{Company: company, To: key, Enabled: enabled, UpdatedAt: command.UpdatedAt})
+}
+
+func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.SetAccess) (any, error) {
+	command.Origin = c.Origin()
+	return s.Done(ctx, &command, func() any {
+		return viewKeyAccess(query.Grant[domain.KeyID]{
+			Company: command.Company, To: command.Key, Enabled: command.Enabled, UpdatedAt: command.UpdatedAt,
+		})
 	})
 }
 
-func (s *Companies) SetWebhookAccess(r *http.Request) (any, error) {
-	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
-	if err != nil {
-		return nil, err
-	}
-	command := &domain.SetWebhookAccess{Origin: edge.Origin(r), Company: company, Webhook: webhook, Enabled: enabled}
-	return s.Done(r.Context(), command, func() any {
-		return viewWebhookAccess(query.Grant[domain.WebhookID]{Company: company, To: webhook, Enabled: enabled, UpdatedAt: command.UpdatedAt})
+func ReadWebhookAccess(o *strictjson.Object) domain.SetWebhookAccess {
+	return domain.SetWebhookAccess{Company: readCompanyID(o), Webhook: readWebhookID(o), Enabled: o.Bool("enabled", strictjson.Required)}
+}
+
+func (s *Companies) SetWebhookAccess(ctx context.Context, c *edge.Call, command domain.SetWebhookAccess) (any, error) {
+	command.Origin = c.Origin()
+	return s.Done(ctx, &command, func() any {
+		return viewWebhookAccess(query.Grant[domain.WebhookID]{
+			Company: command.Company, To: command.Webhook, Enabled: command.Enabled, UpdatedAt: command.UpdatedAt,
+		})
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -50,28 +49,26 @@ func (s *Allowances) EveryAllowance(ctx context.Context, c *edge.Call, period do
 
 // Me shows the organization, the key and the member of a request, and what is left of the organization's month, this
 // request included.
-func (s *Allowances) Me(r *http.Request) (any, error) {
-	c := edge.CallOf(r)
+func (s *Allowances) Me(ctx context.Context, c *edge.Call, _ struct{}) (any, error) {
 	a := c.Access
-	o, err := s.Store.Organization(r.Context(), a.Organization)
+	o, err := s.Store.Organization(ctx, a.Organization)
 	if err != nil {
 		return nil, err
 	}
-	quota, err := s.quotaOf(r.Context(), c)
+	quota, err := s.quotaOf(ctx, c)
 	return wire.Me{
 		Organization:   wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan},
 		Key:            wire.Key{ID: a.Key.String(), Scopes: a.Scopes, ExpiresAt: evidence.FormatTime(a.ExpiresAt)},
 		Member:         wire.Member{ID: a.Member.String(), Role: a.Role},
 		PerMinuteLimit: a.PerMinute,
 		Quota:          quota,
-		Versions:       s.Versions(r),
+		Versions:       s.Versions(c),
 	}, err
 }
 
 // Usage shows the organization's month and what the key's companies contributed.
-func (s *Allowances) Usage(r *http.Request) (any, error) {
-	c := edge.CallOf(r)
-	u, err := s.Store.Usage(r.Context(), c.Access, domain.PeriodOf(c.Start))
+func (s *Allowances) Usage(ctx context.Context, c *edge.Call, _ struct{}) (wire.Allowance, error) {
+	u, err := s.Store.Usage(ctx, c.Access, domain.PeriodOf(c.Start))
 	return wire.Allowance{
 		Plan: u.Plan, Period: u.Total.Period,
 		Organization: wire.MonthlyUsage{
@@ -89,33 +86,39 @@ func viewWarnings(warnings []query.Warning) []wire.Warning {
 	})
 }
 
-func (s *Allowances) UsageEntries(r *http.Request) (any, error) {
-	c := edge.CallOf(r)
-	q := edge.NewQuery(r)
-	period := domain.PeriodOf(c.Start)
-	q.Match("period", strictjson.Optional, func(text string) bool {
-		return period.UnmarshalText([]byte(text)) == nil && period.String() == text
+// EntriesQuestion asks for what counts of a month's allowance.
+type EntriesQuestion struct {
+	period domain.Period
+	limit  int
+	after  *query.UsageCursor
+}
+
+// ReadUsageEntries reads it; without a month, it is the one under way.
+func (s *Allowances) ReadUsageEntries(o *strictjson.Object) EntriesQuestion {
+	asked := EntriesQuestion{period: domain.PeriodOf(s.Now())}
+	o.Match("period", strictjson.Optional, func(text string) bool {
+		return asked.period.UnmarshalText([]byte(text)) == nil && asked.period.String() == text
 	}, "must be a month such as 2026-11")
-	limit := edge.ReadLimit(q)
-	var after *query.UsageCursor
-	edge.Cursor(q, func(text string) bool {
-		cursor, ok := ParseUsageCursor(text, period)
-		after = &cursor
+	asked.limit = edge.ReadLimit(o)
+	edge.Cursor(o, func(text string) bool {
+		cursor, ok := ParseUsageCursor(text, asked.period)
+		asked.after = &cursor
 		return ok
 	})
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return edge.Response{}, err
-	}
-	page, err := s.Store.UsageEntries(r.Context(), c.Access, period, after, limit)
+	return asked
+}
+
+func (s *Allowances) UsageEntries(ctx context.Context, c *edge.Call, asked EntriesQuestion) (any, error) {
+	page, err := s.Store.UsageEntries(ctx, c.Access, asked.period, asked.after, asked.limit)
 	if errors.Is(err, query.ErrBeyondHead) {
 		err = edge.InvalidParameter("after", "the cursor is of a longer history than there is: the database was restored to an earlier state; begin again")
 	}
 	if err != nil {
-		return edge.Response{}, err
+		return nil, err
 	}
 	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
 	answer := wire.UsageEntries{
-		Period: period, ThroughSequence: page.Cursor.Through, Organization: used, Next: wire.Next{HasMore: page.More},
+		Period: asked.period, ThroughSequence: page.Cursor.Through, Organization: used, Next: wire.Next{HasMore: page.More},
 		Entries: wire.Each(page.Entries, func(e query.FeedEvent) wire.UsageEntry {
 			return wire.UsageEntry{
 				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
@@ -123,8 +126,8 @@ func (s *Allowances) UsageEntries(r *http.Request) (any, error) {
 			}
 		}),
 	}
-	if len(page.Entries) > 0 || after != nil {
-		answer.NextCursor = new(edge.FormatCursor(FormatUsageCursor(period, page.Cursor)))
+	if len(page.Entries) > 0 || asked.after != nil {
+		answer.NextCursor = new(edge.FormatCursor(FormatUsageCursor(asked.period, page.Cursor)))
 	}
 	return answer, nil
 }

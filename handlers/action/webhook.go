@@ -116,6 +116,10 @@ func (s *Webhooks) Webhook(r *http.Request) (any, error) {
 	return s.viewWebhook(found), err
 }
 
+func readWebhookID(o *strictjson.Object) domain.WebhookID {
+	return edge.ReadID(o, "webhookId", domain.ParseID[domain.WebhookID])
+}
+
 func WebhookID(r *http.Request) domain.WebhookID {
 	return edge.PathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }

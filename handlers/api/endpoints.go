@@ -49,16 +49,16 @@ func (s API) integrity() []edge.Endpoint {
 		edge.Post(integrity+"/records/{publicId}/revoke", edge.Do(action.ReadRevoke, action.Single(s.Service, s.Revoke)), edge.Policy{Scope: domain.IntegrityRevoke, Body: edge.BodyOptional, Judged: true, TakesAway: true}),
 		edge.Get(integrity+"/lookup", edge.Do(action.ReadLookup, s.Lookup), edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
 		edge.Get(integrity+"/changes", edge.Do(action.ReadLongPoll, s.Changes), edge.Policy{Scope: domain.IntegrityRead, Replica: true, Compressed: true}),
-		edge.Get(integrity+"/usage", s.Usage, edge.Policy{Scope: domain.IntegrityRead, NoQuery: true}),
-		edge.Get(integrity+"/usage/entries", s.UsageEntries, edge.Policy{Scope: domain.IntegrityRead}),
+		edge.Get(integrity+"/usage", edge.Do(edge.ReadNothing, s.Usage), edge.Policy{Scope: domain.IntegrityRead, NoQuery: true}),
+		edge.Get(integrity+"/usage/entries", edge.Do(s.ReadUsageEntries, s.UsageEntries), edge.Policy{Scope: domain.IntegrityRead}),
 
-		edge.Get(integrity+"/companies", s.ListCompanies, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
+		edge.Get(integrity+"/companies", edge.Do(action.ReadCompanies, s.ListCompanies), edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
 		edge.Post(integrity+"/companies", edge.Do(action.ReadCompany, s.CreateCompany), admin),
-		edge.Patch(integrity+"/companies/{companyId}", s.SetCompanyStatus, change),
-		edge.Get(integrity+"/companies/{companyId}/access", s.ListAccess, edge.Policy{Scope: domain.IntegrityAdmin}),
-		edge.Post(integrity+"/companies/{companyId}/access", s.SetAccess, change),
-		edge.Get(integrity+"/companies/{companyId}/webhooks", s.ListWebhookAccess, edge.Policy{Scope: domain.IntegrityAdmin}),
-		edge.Post(integrity+"/companies/{companyId}/webhooks", s.SetWebhookAccess, change),
+		edge.Patch(integrity+"/companies/{companyId}", edge.Do(action.ReadCompanyStatus, s.SetCompanyStatus), change),
+		edge.Get(integrity+"/companies/{companyId}/access", edge.Do(action.ReadKeysOfCompany, s.ListAccess), edge.Policy{Scope: domain.IntegrityAdmin}),
+		edge.Post(integrity+"/companies/{companyId}/access", edge.Do(action.ReadAccess, s.SetAccess), change),
+		edge.Get(integrity+"/companies/{companyId}/webhooks", edge.Do(action.ReadWebhooksOfCompany, s.ListWebhookAccess), edge.Policy{Scope: domain.IntegrityAdmin}),
+		edge.Post(integrity+"/companies/{companyId}/webhooks", edge.Do(action.ReadWebhookAccess, s.SetWebhookAccess), change),
 
 		edge.Get(integrity+"/webhooks", s.ListWebhooks, adminRead),
 		edge.Post(integrity+"/webhooks", s.CreateWebhook, admin),
@@ -112,7 +112,7 @@ func (s API) certification() []edge.Endpoint {
 func (s API) account() []edge.Endpoint {
 	return []edge.Endpoint{
 		edge.Get("/api/v1/usage", edge.Do(edge.ReadNothing, s.AccountUsage), edge.Policy{Scope: edge.AnyScope, KeyLimit: "usage", NoQuery: true}),
-		edge.Get("/api/v1/me", s.Me, edge.Policy{Scope: edge.AnyScope, Monthly: true, NoQuery: true}),
+		edge.Get("/api/v1/me", edge.Do(edge.ReadNothing, s.Me), edge.Policy{Scope: edge.AnyScope, Monthly: true, NoQuery: true}),
 	}
 }
 

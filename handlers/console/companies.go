@@ -131,15 +131,15 @@ func (s companyPages) createCompanyByForm(r *http.Request) (any, error) {
 	if err != nil {
 		return refuse("Malformed")
 	}
-	command := &domain.CreateCompany{Origin: edge.Origin(r), Reference: reference}
-	switch err := s.Execute(r.Context(), command); {
+	created, err := s.CreateCompany(r.Context(), edge.CallOf(r), reference)
+	switch {
 	case err != nil && edge.Refusal(err) != nil && edge.Refusal(err).Code == domain.CompanyLimit:
 		return refuse("Limit")
 	case err != nil && edge.Refusal(err) != nil && edge.Refusal(err).Code == domain.InvalidData:
 		return refuse("Reserved")
 	case err != nil:
 		return nil, err
-	case command.Replayed:
+	case created.Status == http.StatusOK:
 		return refuse("Exists")
 	}
 	return onward(r, saying("/companies", "company")), nil
@@ -166,8 +166,8 @@ func (s companyPages) changeCompanyStatus(status domain.CompanyStatus) edge.Hand
 		if err != nil {
 			return nil, err
 		}
-		command := &domain.SetCompanyStatus{Origin: edge.Origin(r), Company: company.ID, Status: status}
-		return s.Done(r.Context(), command, func() any { return onward(r, "/companies") })
+		_, err = s.SetCompanyStatus(r.Context(), edge.CallOf(r), domain.SetCompanyStatus{Company: company.ID, Status: status})
+		return onward(r, "/companies"), err
 	}
 }
 

@@ -85,10 +85,6 @@ func serviceVersion() (string, error) {
 }
 
 // Versions are those of a request's two ends.
-func (s *Edge) Versions(r *http.Request) wire.Versions {
-	v := wire.Versions{Service: s.version[0]}
-	if client := clientVersion(r); client != "" {
-		v.Client = &client
-	}
-	return v
+func (s *Edge) Versions(c *Call) wire.Versions {
+	return wire.Versions{Service: s.version[0], Client: wire.OrNull(c.client)}
 }
