@@ -143,7 +143,7 @@ func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.
 }
 
 func ReadWebhookAccess(o *strictjson.Object) domain.SetWebhookAccess {
-	return domain.SetWebhookAccess{Company: readCompanyID(o), Webhook: readWebhookID(o), Enabled: o.Bool("enabled", strictjson.Required)}
+	return domain.SetWebhookAccess{Company: readCompanyID(o), Webhook: ReadWebhookID(o), Enabled: o.Bool("enabled", strictjson.Required)}
 }
 
 func (s *Companies) SetWebhookAccess(ctx context.Context, c *edge.Call, command domain.SetWebhookAccess) (any, error) {

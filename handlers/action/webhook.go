@@ -1,6 +1,7 @@
 package action
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -71,12 +72,6 @@ func (s *Webhooks) secretKey() (domain.SecretKey, error) {
 	return *s.SecretKey, nil
 }
 
-// CreateWebhook adds a destination; its secret is in this answer only.
-func (s *Webhooks) CreateWebhook(r *http.Request) (any, error) {
-	created, err := edge.Taken(r, s.ReadWebhook, s.AddWebhook)
-	return edge.Response{Status: http.StatusCreated, Data: created}, err
-}
-
 // readDescription reads what a destination is called.
 func readDescription(o *strictjson.Object) string {
 	text := o.Sized("description", strictjson.Optional, 0, domain.MaxWebhookDescription)
@@ -90,41 +85,41 @@ func (s *Webhooks) ReadWebhook(o *strictjson.Object) domain.CreateWebhook {
 	return domain.CreateWebhook{URL: s.readWebhookURL(o), Description: readDescription(o), Types: readWebhookTypes(o)}
 }
 
-func (s *Webhooks) AddWebhook(r *http.Request, created domain.CreateWebhook) (added wire.WebhookWithSecret, err error) {
+// CreateWebhook adds a destination; its secret is in this answer only.
+func (s *Webhooks) CreateWebhook(
+	ctx context.Context, c *edge.Call, created domain.CreateWebhook,
+) (added wire.WebhookWithSecret, err error) {
 	if err := s.refuseBlocked(created.URL); err != nil {
 		return added, err
 	}
-	created.Origin = edge.Origin(r)
+	created.Origin = c.Origin()
 	key, err := s.secretKey()
 	if err != nil {
 		return added, err
 	}
 	command, secret := domain.NewCreateWebhook(created, key, s.Now())
-	if err := s.Execute(r.Context(), command); err != nil {
+	if err := s.Execute(ctx, command); err != nil {
 		return added, err
 	}
 	return wire.WebhookWithSecret{Webhook: s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome}), Secret: secret}, nil
 }
 
-func (s *Webhooks) ListWebhooks(r *http.Request) (any, error) {
-	list, err := s.Store.Webhooks(r.Context(), edge.CallOf(r).Access.Organization)
+func (s *Webhooks) ListWebhooks(ctx context.Context, c *edge.Call, _ struct{}) (wire.Webhooks, error) {
+	list, err := s.Store.Webhooks(ctx, c.Access.Organization)
 	return wire.Webhooks{Webhooks: wire.Each(list, s.viewWebhook)}, err
 }
 
-func (s *Webhooks) Webhook(r *http.Request) (any, error) {
-	found, err := s.Store.Webhook(r.Context(), edge.CallOf(r).Access.Organization, WebhookID(r))
+func (s *Webhooks) Webhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (wire.Webhook, error) {
+	found, err := s.Store.Webhook(ctx, c.Access.Organization, id)
 	return s.viewWebhook(found), err
 }
 
-func readWebhookID(o *strictjson.Object) domain.WebhookID {
+func ReadWebhookID(o *strictjson.Object) domain.WebhookID {
 	return edge.ReadID(o, "webhookId", domain.ParseID[domain.WebhookID])
 }
 
-func WebhookID(r *http.Request) domain.WebhookID {
-	return edge.PathID(r, "webhookId", domain.ParseID[domain.WebhookID])
-}
-
 func (s *Webhooks) ReadWebhookChange(o *strictjson.Object) (change domain.UpdateWebhook) {
+	change.Webhook = ReadWebhookID(o)
 	if o.Has("url") {
 		change.URL = new(s.readWebhookURL(o))
 	}
@@ -146,63 +141,55 @@ func (s *Webhooks) ReadWebhookChange(o *strictjson.Object) (change domain.Update
 	return change
 }
 
-// UpdateWebhook changes the members that are there.
-func (s *Webhooks) UpdateWebhook(r *http.Request) (any, error) {
-	return edge.Taken(r, s.ReadWebhookChange, s.ChangeWebhook)
-}
-
-// ChangeWebhook changes the destination of the path. Enabling a destination that was disabled is how its owner says that
+// UpdateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
 // it works again.
-func (s *Webhooks) ChangeWebhook(r *http.Request, change domain.UpdateWebhook) (any, error) {
+func (s *Webhooks) UpdateWebhook(ctx context.Context, c *edge.Call, change domain.UpdateWebhook) (any, error) {
 	if change.URL != nil {
 		if err := s.refuseBlocked(*change.URL); err != nil {
 			return nil, err
 		}
 	}
 	command := &change
-	command.Origin, command.Webhook = edge.Origin(r), WebhookID(r)
-	err := s.Execute(r.Context(), command)
+	command.Origin = c.Origin()
+	err := s.Execute(ctx, command)
 	if err == nil && command.Status != nil && *command.Status == domain.WebhookActive {
-		err = s.Store.Forgive(r.Context(), command.Organization, command.Webhook)
+		err = s.Store.Forgive(ctx, command.Organization, command.Webhook)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return s.Webhook(r)
+	return s.Webhook(ctx, c, command.Webhook)
 }
 
-func (s *Webhooks) DeleteWebhook(r *http.Request) (any, error) {
-	command := &domain.DeleteWebhook{Origin: edge.Origin(r), Webhook: WebhookID(r)}
-	return s.Done(r.Context(), command, func() any { return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true} })
+func (s *Webhooks) DeleteWebhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (any, error) {
+	command := &domain.DeleteWebhook{Origin: c.Origin(), Webhook: id}
+	return s.Done(ctx, command, func() any { return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true} })
 }
 
-// ReadSecretOverlap reads for how long the former secret goes on signing.
-func ReadSecretOverlap(o *strictjson.Object) time.Duration {
-	if !o.Has("overlapSeconds") {
-		return domain.DefaultSecretOverlap
+// ReadSecretRotation reads for how long the former secret goes on signing.
+func ReadSecretRotation(o *strictjson.Object) domain.RotateSecret {
+	rotation := domain.RotateSecret{Webhook: ReadWebhookID(o), Overlap: domain.DefaultSecretOverlap}
+	if o.Has("overlapSeconds") {
+		const most = int64(domain.MaxSecretOverlap / time.Second)
+		rotation.Overlap = time.Duration(o.Int("overlapSeconds", 0, most, strictjson.Required)) * time.Second
 	}
-	return time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxSecretOverlap/time.Second), strictjson.Required)) * time.Second
+	return rotation
 }
 
 // RotateSecret answers the new secret once; both sign until the overlap ends.
-func (s *Webhooks) RotateSecret(r *http.Request) (any, error) {
-	overlap := domain.DefaultSecretOverlap
-	if err := edge.Decode(r, func(o *strictjson.Object) { overlap = ReadSecretOverlap(o) }); err != nil {
-		return nil, err
-	}
-	return s.Rotated(r, overlap)
-}
-
-func (s *Webhooks) Rotated(r *http.Request, overlap time.Duration) (rotated wire.WebhookWithSecret, err error) {
+func (s *Webhooks) RotateSecret(
+	ctx context.Context, c *edge.Call, rotation domain.RotateSecret,
+) (rotated wire.WebhookWithSecret, err error) {
 	key, err := s.secretKey()
 	if err != nil {
 		return rotated, err
 	}
-	command, secret := domain.NewRotateSecret(domain.RotateSecret{Origin: edge.Origin(r), Webhook: WebhookID(r), Overlap: overlap}, key)
-	if err := s.Execute(r.Context(), command); err != nil {
+	rotation.Origin = c.Origin()
+	command, secret := domain.NewRotateSecret(rotation, key)
+	if err := s.Execute(ctx, command); err != nil {
 		return rotated, err
 	}
-	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
+	e, err := s.Store.Webhook(ctx, command.Organization, command.Webhook)
 	if err != nil {
 		// The rotation is committed and its secret shown nowhere else.
 		e = query.WebhookEntry{Webhook: command.Outcome}
@@ -223,59 +210,74 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 	return v
 }
 
-// ListDeliveries shows the deliveries of a destination, newest first.
-func (s *Webhooks) ListDeliveries(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	asked := edge.ReadPaging(q, domain.ParseID[domain.DeliveryID])
-	status := q.Match("status", strictjson.Optional, func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 },
-		"must be pending, delivered, exhausted, suppressed or cancelled")
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
+// DeliveriesQuestion asks for deliveries of a destination.
+type DeliveriesQuestion struct {
+	edge.Paging[domain.DeliveryID]
+	webhook domain.WebhookID
+	status  projections.DeliveryStatus
+}
+
+func ReadDeliveries(o *strictjson.Object) DeliveriesQuestion {
+	known := func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 }
+	return DeliveriesQuestion{
+		edge.ReadPaging(o, domain.ParseID[domain.DeliveryID]), ReadWebhookID(o),
+		projections.DeliveryStatus(o.Match("status", strictjson.Optional, known, "must be pending, delivered, exhausted, suppressed or cancelled")),
 	}
-	list, more, err := s.Store.Deliveries(r.Context(), edge.CallOf(r).Access.Organization, WebhookID(r), projections.DeliveryStatus(status), asked.After, asked.Limit)
-	next := edge.NextPage(asked, list, more, func(d query.Delivery) string { return d.ID.String() })
+}
+
+// ListDeliveries shows the deliveries of a destination, newest first.
+func (s *Webhooks) ListDeliveries(ctx context.Context, c *edge.Call, asked DeliveriesQuestion) (any, error) {
+	list, more, err := s.Store.Deliveries(ctx, c.Access.Organization, asked.webhook, asked.status, asked.After, asked.Limit)
+	next := edge.NextPage(asked.Paging, list, more, func(d query.Delivery) string { return d.ID.String() })
 	return wire.Deliveries{Deliveries: wire.Each(list, viewDelivery), Next: next}, err
 }
 
 // TestWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
-func (s *Webhooks) TestWebhook(r *http.Request) (any, error) {
-	return edge.Taken(r, edge.ReadNothing, s.SendTest)
-}
-
-func (s *Webhooks) SendTest(r *http.Request, _ struct{}) (any, error) {
+func (s *Webhooks) TestWebhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (any, error) {
 	now := s.Now()
-	d, err := s.Store.TestDelivery(r.Context(), edge.CallOf(r).Access.Organization, WebhookID(r), domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now), now)
-	return s.Accepted(r, viewDelivery(d), err)
+	d, err := s.Store.TestDelivery(ctx, c.Access.Organization, id, domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now), now)
+	return s.accepted(c, viewDelivery(d), err)
 }
 
-func (s *Webhooks) Redeliver(r *http.Request) (any, error) {
-	return edge.Taken(r, edge.ReadNothing, s.SendAgain)
+func ReadDeliveryID(o *strictjson.Object) domain.DeliveryID {
+	return edge.ReadID(o, "deliveryId", domain.ParseID[domain.DeliveryID])
 }
 
-func (s *Webhooks) SendAgain(r *http.Request, _ struct{}) (any, error) {
-	id := edge.PathID(r, "deliveryId", domain.ParseID[domain.DeliveryID])
-	d, err := s.Store.Redeliver(r.Context(), edge.CallOf(r).Access.Organization, id, s.Now())
-	return s.Accepted(r, viewDelivery(d), err)
+func (s *Webhooks) Redeliver(ctx context.Context, c *edge.Call, id domain.DeliveryID) (any, error) {
+	d, err := s.Store.Redeliver(ctx, c.Access.Organization, id, s.Now())
+	return s.accepted(c, viewDelivery(d), err)
 }
 
-// Accepted answers 202 and wakes the worker of this process, unless there is an error.
-func (s *Webhooks) Accepted(r *http.Request, data any, err error) (any, error) {
+// wake wakes the worker of this process, unless nothing was queued for an error.
+func (s *Webhooks) wake(c *edge.Call, err error) {
 	if err == nil && s.Queued != nil {
-		s.Queued(edge.CallOf(r).Access.Organization.Shard())
+		s.Queued(c.Access.Organization.Shard())
 	}
+}
+
+// accepted answers 202 for what was queued.
+func (s *Webhooks) accepted(c *edge.Call, data any, err error) (any, error) {
+	s.wake(c, err)
 	return edge.Response{Status: http.StatusAccepted, Data: data}, err
 }
 
-// Replay queues what a destination has missed, or counts it.
-func (s *Webhooks) Replay(r *http.Request) (any, error) {
-	answer, err := edge.Taken(r, ReadReplay, s.Replayed)
-	if answer.DryRun {
-		return answer, err
-	}
-	return s.Accepted(r, answer, err)
+// Replay asks for what a destination has missed.
+type Replay struct {
+	query.Replay
+	webhook domain.WebhookID
 }
 
-func ReadReplay(o *strictjson.Object) (replay query.Replay) {
+// Replay queues what a destination has missed, or counts it.
+func (s *Webhooks) Replay(ctx context.Context, c *edge.Call, asked Replay) (any, error) {
+	answer, err := s.Replayed(ctx, c, asked)
+	if asked.DryRun {
+		return answer, err
+	}
+	return edge.Response{Status: http.StatusAccepted, Data: answer}, err
+}
+
+func ReadReplay(o *strictjson.Object) (replay Replay) {
+	replay.webhook = ReadWebhookID(o)
 	replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
 	if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {
 		if replay.To = *to; o.OK("fromSequence") && replay.To < replay.From {
@@ -291,7 +293,11 @@ func ReadReplay(o *strictjson.Object) (replay query.Replay) {
 	return replay
 }
 
-func (s *Webhooks) Replayed(r *http.Request, replay query.Replay) (wire.Replay, error) {
-	done, err := s.Store.ReplayWebhook(r.Context(), edge.CallOf(r).Access.Organization, WebhookID(r), replay, s.Now())
-	return wire.Replay{DryRun: replay.DryRun, Count: done.Count, NextSequence: done.Next}, err
+// Replayed is Replay without a status.
+func (s *Webhooks) Replayed(ctx context.Context, c *edge.Call, asked Replay) (wire.Replay, error) {
+	done, err := s.Store.ReplayWebhook(ctx, c.Access.Organization, asked.webhook, asked.Replay, s.Now())
+	if !asked.DryRun {
+		s.wake(c, err)
+	}
+	return wire.Replay{DryRun: asked.DryRun, Count: done.Count, NextSequence: done.Next}, err
 }

@@ -60,16 +60,16 @@ func (s API) integrity() []edge.Endpoint {
 		edge.Get(integrity+"/companies/{companyId}/webhooks", edge.Do(action.ReadWebhooksOfCompany, s.ListWebhookAccess), edge.Policy{Scope: domain.IntegrityAdmin}),
 		edge.Post(integrity+"/companies/{companyId}/webhooks", edge.Do(action.ReadWebhookAccess, s.SetWebhookAccess), change),
 
-		edge.Get(integrity+"/webhooks", s.ListWebhooks, adminRead),
-		edge.Post(integrity+"/webhooks", s.CreateWebhook, admin),
-		edge.Get(integrity+"/webhooks/{webhookId}", s.Webhook, adminRead),
-		edge.Patch(integrity+"/webhooks/{webhookId}", s.UpdateWebhook, change),
-		edge.Delete(integrity+"/webhooks/{webhookId}", s.DeleteWebhook, edge.Policy{Scope: domain.IntegrityAdmin, NoQuery: true, TakesAway: true}),
-		edge.Post(integrity+"/webhooks/{webhookId}/secret/rotate", s.RotateSecret, edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional}),
-		edge.Post(integrity+"/webhooks/{webhookId}/test", s.TestWebhook, edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional, Queues: true}),
-		edge.Post(integrity+"/webhooks/{webhookId}/replay", s.Replay, edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired, Queues: true}),
-		edge.Get(integrity+"/webhooks/{webhookId}/deliveries", s.ListDeliveries, edge.Policy{Scope: domain.IntegrityAdmin}),
-		edge.Post(integrity+"/webhooks/deliveries/{deliveryId}/redeliver", s.Redeliver, edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional, Queues: true}),
+		edge.Get(integrity+"/webhooks", edge.Do(edge.ReadNothing, s.ListWebhooks), adminRead),
+		edge.Post(integrity+"/webhooks", edge.Do(s.ReadWebhook, edge.Created(s.CreateWebhook)), admin),
+		edge.Get(integrity+"/webhooks/{webhookId}", edge.Do(action.ReadWebhookID, s.Webhook), adminRead),
+		edge.Patch(integrity+"/webhooks/{webhookId}", edge.Do(s.ReadWebhookChange, s.UpdateWebhook), change),
+		edge.Delete(integrity+"/webhooks/{webhookId}", edge.Do(action.ReadWebhookID, s.DeleteWebhook), edge.Policy{Scope: domain.IntegrityAdmin, NoQuery: true, TakesAway: true}),
+		edge.Post(integrity+"/webhooks/{webhookId}/secret/rotate", edge.Do(action.ReadSecretRotation, s.RotateSecret), edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional}),
+		edge.Post(integrity+"/webhooks/{webhookId}/test", edge.Do(action.ReadWebhookID, s.TestWebhook), edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional, Queues: true}),
+		edge.Post(integrity+"/webhooks/{webhookId}/replay", edge.Do(action.ReadReplay, s.Replay), edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired, Queues: true}),
+		edge.Get(integrity+"/webhooks/{webhookId}/deliveries", edge.Do(action.ReadDeliveries, s.ListDeliveries), edge.Policy{Scope: domain.IntegrityAdmin}),
+		edge.Post(integrity+"/webhooks/deliveries/{deliveryId}/redeliver", edge.Do(action.ReadDeliveryID, s.Redeliver), edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyOptional, Queues: true}),
 	}
 }
 

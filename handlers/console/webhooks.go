@@ -60,6 +60,10 @@ func viewDestination(e query.WebhookEntry, now time.Time) web.Webhook {
 	return v
 }
 
+func webhookID(r *http.Request) domain.WebhookID {
+	return edge.PathID(r, "webhookId", domain.ParseID[domain.WebhookID])
+}
+
 // webhooksPage lists the destinations.
 func (s webhookPages) webhooksPage(r *http.Request) (any, error) {
 	c := edge.CallOf(r)
@@ -117,7 +121,7 @@ func (s webhookPages) createWebhookByHand(r *http.Request) (any, error) {
 	if err := s.boundForm(r, "company", len(chosen)); err != nil {
 		return nil, err
 	}
-	added, err := edge.FilledIn(r, strictjson.Fields(values, "types"), s.ReadWebhook, s.AddWebhook)
+	added, err := edge.Submit(r, strictjson.Fields(values, "types"), s.ReadWebhook, s.CreateWebhook)
 	if err != nil {
 		return s.showNewWebhook(r, typed, chosen, err)
 	}
@@ -155,7 +159,7 @@ func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refus
 	if err != nil {
 		return nil, err
 	}
-	ctx, c, id, q := r.Context(), edge.CallOf(r), action.WebhookID(r), r.URL.Query()
+	ctx, c, id, q := r.Context(), edge.CallOf(r), webhookID(r), r.URL.Query()
 	entry, err := s.Store.Webhook(ctx, c.Access.Organization, id)
 	if err != nil {
 		return nil, err
@@ -190,7 +194,7 @@ func (s webhookPages) showWebhook(r *http.Request, typed *web.WebhookForm, refus
 
 // webhookQuery is the address of the destination's page with a query, also of one that answers a form.
 func (s webhookPages) webhookQuery(r *http.Request, q url.Values) string {
-	return web.Path(edge.Language(r), destinationPath(action.WebhookID(r).String())) + "?" + q.Encode()
+	return web.Path(edge.Language(r), destinationPath(webhookID(r).String())) + "?" + q.Encode()
 }
 
 // validReference is a text if it can be a reference, and none otherwise.
@@ -209,7 +213,7 @@ func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) er
 	if status.Code() < 0 {
 		status = ""
 	}
-	list, more, err := s.Store.Deliveries(r.Context(), edge.CallOf(r).Access.Organization, action.WebhookID(r), status, after, deliveryRows)
+	list, more, err := s.Store.Deliveries(r.Context(), edge.CallOf(r).Access.Organization, webhookID(r), status, after, deliveryRows)
 	if err != nil {
 		return err
 	}
@@ -228,7 +232,7 @@ func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) er
 			now.Set(name, value)
 		}
 	}
-	shown.Now = web.Path(edge.Language(r), destinationPath(action.WebhookID(r).String())) + "/deliveries?" + now.Encode()
+	shown.Now = web.Path(edge.Language(r), destinationPath(webhookID(r).String())) + "/deliveries?" + now.Encode()
 	if more {
 		next := url.Values{"after": {list[len(list)-1].ID.String()}}
 		if status != "" {
@@ -241,7 +245,7 @@ func (s webhookPages) showDeliveries(r *http.Request, shown *web.WebhookPage) er
 
 // deliveriesNow answers the rows that the page would have now, for a script that asks while one of them is pending.
 func (s webhookPages) deliveriesNow(r *http.Request) (any, error) {
-	entry, err := s.Store.Webhook(r.Context(), edge.CallOf(r).Access.Organization, action.WebhookID(r))
+	entry, err := s.Store.Webhook(r.Context(), edge.CallOf(r).Access.Organization, webhookID(r))
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +262,7 @@ func (s webhookPages) deliveriesNow(r *http.Request) (any, error) {
 
 // toWebhook leads back to the destination's page.
 func toWebhook(r *http.Request, part string) edge.Response {
-	return onward(r, "/webhooks/"+action.WebhookID(r).String()+part)
+	return onward(r, "/webhooks/"+webhookID(r).String()+part)
 }
 
 // changeWebhookByHand changes address, description and types.
@@ -273,7 +277,7 @@ func (s webhookPages) enableWebhook(r *http.Request) (any, error) {
 
 // changedByHand makes the change that a form asks for; lists are its fields that are lists.
 func (s webhookPages) changedByHand(r *http.Request, typed *web.WebhookForm, done edge.Response, lists ...string) (any, error) {
-	if _, err := edge.FilledIn(r, strictjson.Fields(edge.Form(r), lists...), s.ReadWebhookChange, s.ChangeWebhook); err != nil {
+	if _, err := edge.Submit(r, strictjson.Fields(edge.Form(r), lists...), s.ReadWebhookChange, s.UpdateWebhook); err != nil {
 		return s.showWebhook(r, typed, err)
 	}
 	return done, nil
@@ -281,7 +285,7 @@ func (s webhookPages) changedByHand(r *http.Request, typed *web.WebhookForm, don
 
 // authorizeWebhook authorizes a destination for those companies of the page that are ticked, and for no others of the page.
 func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
-	values, c, id := edge.Form(r), edge.CallOf(r), action.WebhookID(r)
+	values, c, id := edge.Form(r), edge.CallOf(r), webhookID(r)
 	if _, err := s.Store.Webhook(r.Context(), c.Access.Organization, id); err != nil {
 		return nil, err
 	}
@@ -316,7 +320,7 @@ func (s webhookPages) authorizeWebhook(r *http.Request) (any, error) {
 func (s webhookPages) confirmation(name string) edge.Handler {
 	return func(r *http.Request) (any, error) {
 		c := edge.CallOf(r)
-		entry, err := s.Store.Webhook(r.Context(), c.Access.Organization, action.WebhookID(r))
+		entry, err := s.Store.Webhook(r.Context(), c.Access.Organization, webhookID(r))
 		if err != nil {
 			return nil, err
 		}
@@ -345,7 +349,7 @@ func (s webhookPages) rotateSecretByHand(r *http.Request) (any, error) {
 	if seconds := inSeconds(edge.Form(r).Get("hours"), overlaps()); seconds != "" {
 		typed.Set("overlapSeconds", seconds)
 	}
-	rotated, err := edge.FilledIn(r, strictjson.Fields(typed), action.ReadSecretOverlap, s.Rotated)
+	rotated, err := edge.Submit(r, strictjson.Fields(typed), action.ReadSecretRotation, s.RotateSecret)
 	if err != nil {
 		return s.showWebhook(r, nil, err)
 	}
@@ -353,24 +357,26 @@ func (s webhookPages) rotateSecretByHand(r *http.Request) (any, error) {
 }
 
 func (s webhookPages) deleteWebhookByHand(r *http.Request) (any, error) {
-	if _, err := s.DeleteWebhook(r); err != nil {
+	if _, err := s.DeleteWebhook(r.Context(), edge.CallOf(r), webhookID(r)); err != nil {
 		return nil, err
 	}
 	return onward(r, "/webhooks"), nil
 }
 
 func (s webhookPages) testWebhookByHand(r *http.Request) (any, error) {
-	return s.sentByHand(r, s.SendTest, "test")
+	_, err := s.TestWebhook(r.Context(), edge.CallOf(r), webhookID(r))
+	return s.sentByHand(r, err, "test")
 }
 
 // redeliverByHand asks for a delivery again; which destination it is of, the delivery itself says.
 func (s webhookPages) redeliverByHand(r *http.Request) (any, error) {
-	return s.sentByHand(r, s.SendAgain, "redelivered")
+	_, err := edge.Submit(r, strictjson.Fields(edge.Form(r)), action.ReadDeliveryID, s.Redeliver)
+	return s.sentByHand(r, err, "redelivered")
 }
 
-// sentByHand does what the API does and leads back to the deliveries, which say so.
-func (s webhookPages) sentByHand(r *http.Request, send func(*http.Request, struct{}) (any, error), said string) (any, error) {
-	if _, err := send(r, struct{}{}); err != nil {
+// sentByHand leads back to the deliveries, which say what was sent.
+func (s webhookPages) sentByHand(r *http.Request, err error, said string) (any, error) {
+	if err != nil {
 		return s.showWebhook(r, nil, err)
 	}
 	return toWebhook(r, saying("#deliveries", said)), nil
@@ -380,7 +386,7 @@ func (s webhookPages) sentByHand(r *http.Request, send func(*http.Request, struc
 func (s webhookPages) replayOf(r *http.Request, typed url.Values, dryRun bool) (wire.Replay, error) {
 	typed = maps.Clone(typed)
 	typed.Set("dryRun", strconv.FormatBool(dryRun))
-	return edge.FilledIn(r, strictjson.Fields(typed), action.ReadReplay, s.Replayed)
+	return edge.Submit(r, strictjson.Fields(typed), action.ReadReplay, s.Replayed)
 }
 
 // replayPage asks for a range, and counts what the destination has missed of one that was asked for.
@@ -400,7 +406,7 @@ func (s webhookPages) showReplay(r *http.Request, values url.Values, count *int,
 		return nil, err
 	}
 	c := edge.CallOf(r)
-	entry, err := s.Store.Webhook(r.Context(), c.Access.Organization, action.WebhookID(r))
+	entry, err := s.Store.Webhook(r.Context(), c.Access.Organization, webhookID(r))
 	if err != nil {
 		return nil, err
 	}
@@ -422,9 +428,6 @@ func (s webhookPages) replayByHand(r *http.Request) (any, error) {
 	replayed, err := s.replayOf(r, values, false)
 	if err != nil {
 		return s.showReplay(r, values, nil, err)
-	}
-	if _, err := s.Accepted(r, nil, nil); err != nil {
-		return nil, err
 	}
 	if replayed.NextSequence == nil {
 		return toWebhook(r, saying("#deliveries", "replayed")), nil

@@ -408,6 +408,14 @@ func ReadNames[Name ~string](o *strictjson.Object, member string, known []Name, 
 	return names
 }
 
+// Created is an action that answers 201 with what it has made.
+func Created[Input, Result any](do Action[Input, Result]) Action[Input, Response] {
+	return func(ctx context.Context, c *Call, input Input) (Response, error) {
+		made, err := do(ctx, c, input)
+		return Response{Status: http.StatusCreated, Data: made}, err
+	}
+}
+
 // Called is an action with its reader, as a tool of MCP.
 func Called[Input, Result any](
 	read func(*strictjson.Object) Input, do Action[Input, Result],
