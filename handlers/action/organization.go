@@ -30,17 +30,16 @@ func ConsoleURL(baseURL string) string {
 }
 
 // Organization shows an organization and what is left of its month, to any of its keys.
-func (s *Administration) Organization(r *http.Request) (any, error) {
-	c := edge.CallOf(r)
-	o, err := s.Store.Organization(r.Context(), c.Access.Organization)
+func (s *Administration) Organization(ctx context.Context, c *edge.Call, _ struct{}) (any, error) {
+	o, err := s.Store.Organization(ctx, c.Access.Organization)
 	if err != nil {
 		return nil, err
 	}
-	months, err := s.Store.MonthlyLimits(r.Context(), c.Access, domain.PeriodOf(c.Start))
+	months, err := s.Store.MonthlyLimits(ctx, c.Access, domain.PeriodOf(c.Start))
 	if err != nil {
 		return nil, err
 	}
-	day, limit, err := s.Store.Administered(r.Context(), c.Access, c.Start)
+	day, limit, err := s.Store.Administered(ctx, c.Access, c.Start)
 	if err != nil {
 		return nil, err
 	}
@@ -67,24 +66,25 @@ func ViewAPIKey(k query.GrantedKey) wire.APIKey {
 	}
 }
 
-func KeyID(r *http.Request) domain.KeyID {
-	return edge.PathID(r, "keyId", domain.ParseID[domain.KeyID])
+// ReadKeyID reads the key that a path names.
+func ReadKeyID(o *strictjson.Object) domain.KeyID {
+	return edge.ReadPathID(o, "keyId", domain.ParseID[domain.KeyID])
+}
+
+// ReadKeysPage reads which keys of a list are asked for.
+func ReadKeysPage(o *strictjson.Object) edge.Paging[domain.KeyID] {
+	return edge.ReadPaging(o, domain.ParseID[domain.KeyID])
 }
 
 // ListKeys shows every API key of the organization, oldest first.
-func (s *Administration) ListKeys(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	asked := edge.ReadPaging(q, domain.ParseID[domain.KeyID])
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	keys, more, err := s.Store.KeysPage(r.Context(), edge.CallOf(r).Access.Organization, asked.After, asked.Limit)
+func (s *Administration) ListKeys(ctx context.Context, c *edge.Call, asked edge.Paging[domain.KeyID]) (wire.APIKeys, error) {
+	keys, more, err := s.Store.KeysPage(ctx, c.Access.Organization, asked.After, asked.Limit)
 	next := edge.NextPage(asked, keys, more, func(k query.GrantedKey) string { return k.ID.String() })
 	return wire.APIKeys{Keys: wire.Each(keys, ViewAPIKey), Next: next}, err
 }
 
-func (s *Administration) Key(r *http.Request) (any, error) {
-	found, err := s.Store.KeyOf(r.Context(), edge.CallOf(r).Access.Organization, KeyID(r))
+func (s *Administration) Key(ctx context.Context, c *edge.Call, id domain.KeyID) (wire.APIKey, error) {
+	found, err := s.Store.KeyOf(ctx, c.Access.Organization, id)
 	return ViewAPIKey(found), err
 }
 
@@ -148,16 +148,38 @@ func ReadNewKey(o *strictjson.Object) (k domain.CreateKey) {
 	return k
 }
 
-// CreateKey makes a key of the caller's member; its text is in this answer only.
-func (s *Administration) CreateKey(ctx context.Context, c *edge.Call, create domain.CreateKey) (any, error) {
-	create.Origin, create.Member = c.Origin(), c.Access.Member
-	command, text := domain.NewCreateKey(create, s.Now())
-	return s.Done(ctx, command, func() any {
-		return edge.Response{Status: http.StatusCreated, Data: wire.CreatedAPIKey{APIKey: s.keyAfter(ctx, command.Outcome), Key: text}}
-	})
+// MadeKey is a key that was made, with its text, which nothing shows again.
+type MadeKey struct {
+	domain.APIKey
+	Text   string
+	Former domain.APIKey // that it succeeds, if any
 }
 
-func ReadKeyChange(o *strictjson.Object) (change domain.ChangeKey) {
+// MakeKey makes a key of the caller's member.
+func (s *Administration) MakeKey(ctx context.Context, c *edge.Call, create domain.CreateKey) (MadeKey, error) {
+	create.Origin, create.Member = c.Origin(), c.Access.Member
+	command, text := domain.NewCreateKey(create, s.Now())
+	if err := s.Execute(ctx, command); err != nil {
+		return MadeKey{}, err
+	}
+	return MadeKey{APIKey: command.Outcome, Text: text}, nil
+}
+
+// CreateKey makes a key and shows it.
+func (s *Administration) CreateKey(ctx context.Context, c *edge.Call, create domain.CreateKey) (any, error) {
+	made, err := s.MakeKey(ctx, c, create)
+	if err != nil {
+		return nil, err
+	}
+	return edge.Response{Status: http.StatusCreated, Data: s.viewMade(ctx, made)}, nil
+}
+
+func (s *Administration) viewMade(ctx context.Context, made MadeKey) wire.CreatedAPIKey {
+	return wire.CreatedAPIKey{APIKey: s.keyAfter(ctx, made.APIKey), Key: made.Text}
+}
+
+func ReadKeyChange(o *strictjson.Object) domain.ChangeKey {
+	change := domain.ChangeKey{Key: ReadKeyID(o)}
 	if o.Has("name") {
 		change.Name = new(readKeyName(o))
 	}
@@ -168,26 +190,21 @@ func ReadKeyChange(o *strictjson.Object) (change domain.ChangeKey) {
 }
 
 // UpdateKey renames a key, or brings its end forward.
-func (s *Administration) UpdateKey(r *http.Request) (any, error) {
-	change, err := edge.BodyOf(r, ReadKeyChange)
-	if err != nil {
-		return nil, err
-	}
-	command := &change
-	command.Origin, command.Key = edge.Origin(r), KeyID(r)
-	return s.Done(r.Context(), command, func() any { return s.keyAfter(r.Context(), command.Outcome) })
+func (s *Administration) UpdateKey(ctx context.Context, c *edge.Call, change domain.ChangeKey) (any, error) {
+	change.Origin = c.Origin()
+	return s.Done(ctx, &change, func() any { return s.keyAfter(ctx, change.Outcome) })
 }
 
-func (s *Administration) RevokeKey(r *http.Request) (any, error) {
-	command := &domain.RevokeKey{Origin: edge.Origin(r), Key: KeyID(r)}
-	return s.Done(r.Context(), command, func() any { return s.keyAfter(r.Context(), command.Outcome) })
+func (s *Administration) RevokeKey(ctx context.Context, c *edge.Call, id domain.KeyID) (any, error) {
+	command := &domain.RevokeKey{Origin: c.Origin(), Key: id}
+	return s.Done(ctx, command, func() any { return s.keyAfter(ctx, command.Outcome) })
 }
 
 // DefaultKeyOverlap is how long the former key goes on working after a rotation that names no overlap.
 const DefaultKeyOverlap = 24 * time.Hour
 
 func ReadKeyRotation(o *strictjson.Object) domain.RotateKey {
-	rotate := domain.RotateKey{Overlap: DefaultKeyOverlap}
+	rotate := domain.RotateKey{Key: ReadKeyID(o), Overlap: DefaultKeyOverlap}
 	if o.Has("overlapSeconds") {
 		rotate.Overlap = time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxKeyOverlap/time.Second), strictjson.Required)) * time.Second
 	}
@@ -196,20 +213,25 @@ func ReadKeyRotation(o *strictjson.Object) domain.RotateKey {
 	return rotate
 }
 
-// RotateKey gives a key a successor, whose text is in this answer only.
-func (s *Administration) RotateKey(r *http.Request) (any, error) {
-	rotate := domain.RotateKey{Overlap: DefaultKeyOverlap}
-	if err := edge.Decode(r, func(o *strictjson.Object) { rotate = ReadKeyRotation(o) }); err != nil {
+// Succeed gives a key a successor.
+func (s *Administration) Succeed(ctx context.Context, c *edge.Call, rotate domain.RotateKey) (MadeKey, error) {
+	rotate.Origin = c.Origin()
+	command, text := domain.NewRotateKey(rotate, s.Now())
+	if err := s.Execute(ctx, command); err != nil {
+		return MadeKey{}, err
+	}
+	return MadeKey{command.Outcome.Key, text, command.Outcome.Former}, nil
+}
+
+// RotateKey gives a key a successor and shows both.
+func (s *Administration) RotateKey(ctx context.Context, c *edge.Call, rotate domain.RotateKey) (any, error) {
+	made, err := s.Succeed(ctx, c, rotate)
+	if err != nil {
 		return nil, err
 	}
-	rotate.Origin, rotate.Key = edge.Origin(r), KeyID(r)
-	command, text := domain.NewRotateKey(rotate, s.Now())
-	return s.Done(r.Context(), command, func() any {
-		return edge.Response{Status: http.StatusCreated, Data: wire.RotatedAPIKey{
-			CreatedAPIKey: wire.CreatedAPIKey{APIKey: s.keyAfter(r.Context(), command.Outcome.Key), Key: text},
-			FormerKey:     s.keyAfter(r.Context(), command.Outcome.Former),
-		}}
-	})
+	return edge.Response{Status: http.StatusCreated, Data: wire.RotatedAPIKey{
+		CreatedAPIKey: s.viewMade(ctx, made), FormerKey: s.keyAfter(ctx, made.Former),
+	}}, nil
 }
 
 // ViewMember shows a membership as the administration of an organization does.
@@ -221,14 +243,14 @@ func ViewMember(m domain.Member) wire.FullMember {
 	return v
 }
 
+// ReadMembersPage reads which members of a list are asked for.
+func ReadMembersPage(o *strictjson.Object) edge.Paging[domain.MemberID] {
+	return edge.ReadPaging(o, domain.ParseID[domain.MemberID])
+}
+
 // ListMembers shows every membership of the organization, oldest first, ended ones included.
-func (s *Administration) ListMembers(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	asked := edge.ReadPaging(q, domain.ParseID[domain.MemberID])
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	members, more, err := s.Store.MembersPage(r.Context(), edge.CallOf(r).Access.Organization, asked.After, asked.Limit)
+func (s *Administration) ListMembers(ctx context.Context, c *edge.Call, asked edge.Paging[domain.MemberID]) (wire.Members, error) {
+	members, more, err := s.Store.MembersPage(ctx, c.Access.Organization, asked.After, asked.Limit)
 	next := edge.NextPage(asked, members, more, func(m domain.Member) string { return m.ID.String() })
 	return wire.Members{Members: wire.Each(members, ViewMember), Next: next}, err
 }
@@ -262,8 +284,7 @@ func InvitationURL(baseURL string, language evidence.Language, code string) stri
 
 // InviteMember mails an invitation, or where no mail can be sent answers with its link, which is shown nowhere else.
 func (s *Administration) InviteMember(ctx context.Context, c *edge.Call, invite domain.InviteMember) (any, error) {
-	invite.Origin = c.Origin()
-	command, code, err := s.Invite(ctx, invite)
+	command, code, err := s.Invite(ctx, c, invite)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +296,10 @@ func (s *Administration) InviteMember(ctx context.Context, c *edge.Call, invite 
 }
 
 // Invite invites an address. The code of the link is empty where it is mailed.
-func (s *Administration) Invite(ctx context.Context, invite domain.InviteMember) (command *domain.InviteMember, code string, err error) {
+func (s *Administration) Invite(
+	ctx context.Context, c *edge.Call, invite domain.InviteMember,
+) (command *domain.InviteMember, code string, err error) {
+	invite.Origin = c.Origin()
 	var seal *domain.SecretKey
 	if s.InvitationsAreMailed() {
 		seal = s.SecretKey
@@ -290,38 +314,35 @@ func (s *Administration) Invite(ctx context.Context, invite domain.InviteMember)
 // InvitationsAreMailed reports whether an invitation shows that its reader reads the address: its link is in the mail alone.
 func (s *Administration) InvitationsAreMailed() bool { return s.MailsInvitations && s.SecretKey != nil }
 
-func MemberID(r *http.Request) domain.MemberID {
-	return edge.PathID(r, "memberId", domain.ParseID[domain.MemberID])
+// ReadMemberID reads the member that a path names.
+func ReadMemberID(o *strictjson.Object) domain.MemberID {
+	return edge.ReadPathID(o, "memberId", domain.ParseID[domain.MemberID])
+}
+
+func ReadMemberChange(o *strictjson.Object) domain.ChangeMember {
+	change := domain.ChangeMember{Member: ReadMemberID(o)}
+	if o.Has("role") {
+		change.Role = new(ReadRole(o))
+	}
+	if o.Has("status") {
+		change.Status = new(domain.MemberStatus(o.Match("status", strictjson.Required, func(text string) bool {
+			return text == string(domain.MemberActive) || text == string(domain.MemberDisabled)
+		}, "must be active or disabled; DELETE ends the membership")))
+	}
+	return change
 }
 
 // UpdateMember changes the role of a member, or disables or enables one.
-func (s *Administration) UpdateMember(r *http.Request) (any, error) {
-	command := &domain.ChangeMember{Origin: edge.Origin(r), Member: MemberID(r)}
-	err := edge.Decode(r, func(o *strictjson.Object) {
-		if o.Has("role") {
-			command.Role = new(ReadRole(o))
-		}
-		if o.Has("status") {
-			command.Status = new(domain.MemberStatus(o.Match("status", strictjson.Required, func(text string) bool {
-				return text == string(domain.MemberActive) || text == string(domain.MemberDisabled)
-			}, "must be active or disabled; DELETE ends the membership")))
-		}
-	})
-	if err != nil {
+func (s *Administration) UpdateMember(ctx context.Context, c *edge.Call, change domain.ChangeMember) (any, error) {
+	change.Origin = c.Origin()
+	if change.Member.IsZero() { // which would name a member by an address
+		_, err := s.Store.Member(ctx, change.Organization, change.Member)
 		return nil, err
 	}
-	return s.changeMember(r, command)
+	return s.Done(ctx, &change, func() any { return ViewMember(change.Outcome) })
 }
 
 // EndMember ends a membership for good, or withdraws an invitation.
-func (s *Administration) EndMember(r *http.Request) (any, error) {
-	return s.changeMember(r, &domain.ChangeMember{Origin: edge.Origin(r), Member: MemberID(r), Status: new(domain.MemberEnded)})
-}
-
-func (s *Administration) changeMember(r *http.Request, command *domain.ChangeMember) (any, error) {
-	if command.Member.IsZero() { // which would name a member by an address
-		_, err := s.Store.Member(r.Context(), command.Organization, command.Member)
-		return nil, err
-	}
-	return s.Done(r.Context(), command, func() any { return ViewMember(command.Outcome) })
+func (s *Administration) EndMember(ctx context.Context, c *edge.Call, id domain.MemberID) (any, error) {
+	return s.UpdateMember(ctx, c, domain.ChangeMember{Member: id, Status: new(domain.MemberEnded)})
 }

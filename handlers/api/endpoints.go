@@ -124,17 +124,17 @@ func (s API) organization() []edge.Endpoint {
 	read := edge.Policy{Scope: domain.OrganizationAdmin, NoQuery: true}
 	remove := edge.Policy{Scope: domain.OrganizationAdmin, NoQuery: true, TakesAway: true}
 	return []edge.Endpoint{
-		edge.Get(organization, s.Organization, edge.Policy{Scope: edge.AnyScope, NoQuery: true}),
-		edge.Get(organization+"/keys", s.ListKeys, edge.Policy{Scope: domain.OrganizationAdmin}),
+		edge.Get(organization, edge.Do(edge.ReadNothing, s.Organization), edge.Policy{Scope: edge.AnyScope, NoQuery: true}),
+		edge.Get(organization+"/keys", edge.Do(action.ReadKeysPage, s.ListKeys), edge.Policy{Scope: domain.OrganizationAdmin}),
 		edge.Post(organization+"/keys", edge.Do(action.ReadNewKey, s.CreateKey), write),
-		edge.Get(organization+"/keys/{keyId}", s.Key, read),
-		edge.Patch(organization+"/keys/{keyId}", s.UpdateKey, write),
-		edge.Delete(organization+"/keys/{keyId}", s.RevokeKey, remove),
-		edge.Post(organization+"/keys/{keyId}/rotate", s.RotateKey, edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyOptional}),
-		edge.Get(organization+"/members", s.ListMembers, edge.Policy{Scope: domain.OrganizationAdmin}),
+		edge.Get(organization+"/keys/{keyId}", edge.Do(action.ReadKeyID, s.Key), read),
+		edge.Patch(organization+"/keys/{keyId}", edge.Do(action.ReadKeyChange, s.UpdateKey), write),
+		edge.Delete(organization+"/keys/{keyId}", edge.Do(action.ReadKeyID, s.RevokeKey), remove),
+		edge.Post(organization+"/keys/{keyId}/rotate", edge.Do(action.ReadKeyRotation, s.RotateKey), edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyOptional}),
+		edge.Get(organization+"/members", edge.Do(action.ReadMembersPage, s.ListMembers), edge.Policy{Scope: domain.OrganizationAdmin}),
 		edge.Post(organization+"/members", edge.Do(action.ReadInvitation, s.InviteMember), write),
-		edge.Patch(organization+"/members/{memberId}", s.UpdateMember, edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyRequired, TakesAway: true}),
-		edge.Delete(organization+"/members/{memberId}", s.EndMember, remove),
+		edge.Patch(organization+"/members/{memberId}", edge.Do(action.ReadMemberChange, s.UpdateMember), edge.Policy{Scope: domain.OrganizationAdmin, Body: edge.BodyRequired, TakesAway: true}),
+		edge.Delete(organization+"/members/{memberId}", edge.Do(action.ReadMemberID, s.EndMember), remove),
 	}
 }
 

@@ -101,7 +101,7 @@ func (s keyPages) viewKeys(ctx context.Context, c *edge.Call, keys ...query.Gran
 // shownKey is the key of the path.
 func (s keyPages) shownKey(r *http.Request) (web.Key, error) {
 	c := edge.CallOf(r)
-	found, err := s.Store.KeyOf(r.Context(), c.Access.Organization, action.KeyID(r))
+	found, err := s.Store.KeyOf(r.Context(), c.Access.Organization, edge.PathID(r, "keyId", domain.ParseID[domain.KeyID]))
 	if err != nil {
 		return web.Key{}, err
 	}
@@ -189,15 +189,13 @@ func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 // lastDay is the last date that is over by an end; of an end in the course of a day, the one before.
 func lastDay(end time.Time) string { return day(end.AddDate(0, 0, -1)) }
 
-// readKeyForm reads what a key is to be, as the API does.
-func readKeyForm(r *http.Request) (domain.CreateKey, error) {
+// keyFields are the fields of the form of a key, as the API has them.
+func keyFields(r *http.Request) *strictjson.Object {
 	f := maps.Clone(edge.Form(r))
 	f["companies"] = slices.Compact(slices.Sorted(slices.Values(f["companies"])))
 	f["networks"] = strings.Fields(f.Get("networks"))
 	fromDay(f, "expiresAt", 1)
-	k, err := edge.Judged(strictjson.Fields(f), action.ReadNewKey)
-	k.Origin, k.Member = edge.Origin(r), edge.CallOf(r).Session.Member
-	return k, err
+	return strictjson.Fields(f)
 }
 
 // createKeyByForm makes a key for the person; its text is on this page only.
@@ -205,15 +203,9 @@ func (s keyPages) createKeyByForm(r *http.Request) (any, error) {
 	if err := s.recentlyProved(r); err != nil {
 		return nil, err
 	}
-	create, err := readKeyForm(r)
+	made, err := edge.Submit(r, keyFields(r), action.ReadNewKey, s.MakeKey)
 	if err == nil {
-		command, text := domain.NewCreateKey(create, s.Now())
-		if err = s.Execute(r.Context(), command); err == nil {
-			return consolePageOf(s.site.MadeKey(web.MadeKey{
-				Console: s.frameOf(r, "key-made"), KeyName: web.KeyName{ID: command.Outcome.ID.String(), Name: create.Name}, Key: text, BaseURL: s.BaseURL,
-				ExpiresAt: command.Outcome.ExpiresAt,
-			}))
-		}
+		return s.showMade(r, web.MadeKey{KeyName: web.KeyName{Name: textOf(edge.Form(r), "name")}}, made)
 	}
 	wrong := fieldsOf(err)
 	if wrong == nil {
@@ -237,6 +229,13 @@ func (s keyPages) createKeyByForm(r *http.Request) (any, error) {
 	return refusedForm(s.site.NewKey(shown))
 }
 
+// showMade shows the text of a key, which no other page does.
+func (s keyPages) showMade(r *http.Request, shown web.MadeKey, made action.MadeKey) (any, error) {
+	shown.Console, shown.BaseURL = s.frameOf(r, "key-made"), s.BaseURL
+	shown.ID, shown.Key, shown.ExpiresAt = made.ID.String(), made.Text, made.ExpiresAt
+	return consolePageOf(s.site.MadeKey(shown))
+}
+
 // keyPage shows a key, with what can be done with it.
 func (s keyPages) keyPage(r *http.Request) (any, error) {
 	key, err := s.shownKey(r)
@@ -254,15 +253,15 @@ func (s keyPages) changedKey(r *http.Request, field string) (any, error) {
 	}
 	f := url.Values{field: {edge.Form(r).Get(field)}}
 	fromDay(f, "expiresAt", 1)
-	change, err := edge.Judged(strictjson.Fields(f), action.ReadKeyChange)
-	if err == nil && change.Name == nil && change.ExpiresAt == nil {
-		err = edge.InvalidField("/"+field, strictjson.CodeRequired, "the field is required")
-	}
-	if err == nil {
-		change.Origin, change.Key = edge.Origin(r), action.KeyID(r)
-		if err = s.Execute(r.Context(), &change); err == nil {
-			return onward(r, saying("/keys/"+key.ID, "key-"+field)), nil
+	_, err = edge.Submit(r, strictjson.Fields(f), func(o *strictjson.Object) domain.ChangeKey {
+		change := action.ReadKeyChange(o)
+		if change.Name == nil && change.ExpiresAt == nil && o.OK(field) {
+			o.Problem(field, strictjson.CodeRequired, "the field is required")
 		}
+		return change
+	}, s.UpdateKey)
+	if err == nil {
+		return onward(r, saying("/keys/"+key.ID, "key-"+field)), nil
 	}
 	fields := fieldsOf(err)
 	if fields == nil {
@@ -314,16 +313,11 @@ func (s keyPages) rotateKeyByForm(r *http.Request) (any, error) {
 	hours, _ := strconv.Atoi(f.Get("overlap"))
 	f.Set("overlapSeconds", inSeconds(f.Get("overlap"), keyOverlaps()))
 	fromDay(f, "expiresAt", 1)
-	rotate, err := edge.Judged(strictjson.Fields(f), action.ReadKeyRotation)
+	made, err := edge.Submit(r, strictjson.Fields(f), action.ReadKeyRotation, s.Succeed)
 	if err == nil {
-		rotate.Origin, rotate.Key = edge.Origin(r), action.KeyID(r)
-		command, text := domain.NewRotateKey(rotate, s.Now())
-		if err = s.Execute(r.Context(), command); err == nil {
-			return consolePageOf(s.site.MadeKey(web.MadeKey{
-				Console: s.frameOf(r, "key-made"), KeyName: web.KeyName{ID: command.Outcome.Key.ID.String(), Name: key.Name}, Key: text, BaseURL: s.BaseURL,
-				ExpiresAt: command.Outcome.Key.ExpiresAt, FormerEnds: &command.Outcome.Former.ExpiresAt, FormerOver: command.Outcome.Former.RevokedAt != nil,
-			}))
-		}
+		return s.showMade(r, web.MadeKey{
+			KeyName: web.KeyName{Name: key.Name}, FormerEnds: &made.Former.ExpiresAt, FormerOver: made.Former.RevokedAt != nil,
+		}, made)
 	}
 	wrong := fieldsOf(err)
 	if wrong == nil {
@@ -345,6 +339,6 @@ func (s keyPages) revokeKeyPage(r *http.Request) (any, error) {
 }
 
 func (s keyPages) revokeKeyByForm(r *http.Request) (any, error) {
-	command := &domain.RevokeKey{Origin: edge.Origin(r), Key: action.KeyID(r)}
-	return s.Done(r.Context(), command, func() any { return onward(r, saying("/keys/"+command.Key.String(), "key-revoked")) })
+	_, err := edge.Submit(r, strictjson.Fields(edge.Form(r)), action.ReadKeyID, s.RevokeKey)
+	return onward(r, saying("/keys/"+edge.Variable(r, "keyId"), "key-revoked")), err
 }

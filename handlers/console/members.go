@@ -136,8 +136,7 @@ func (s memberPages) inviteByForm(r *http.Request) (any, error) {
 	if wrong != nil {
 		return s.showMembers(r, typed, wrong)
 	}
-	invite.Origin = edge.Origin(r)
-	command, code, err := s.Invite(r.Context(), invite)
+	command, code, err := s.Invite(r.Context(), edge.CallOf(r), invite)
 	if err != nil {
 		return s.showMembers(r, typed, err)
 	}
@@ -153,7 +152,7 @@ func (s memberPages) inviteAgain(r *http.Request) (any, error) {
 	if err := s.ownerProved(r, m.Role); err != nil {
 		return nil, err
 	}
-	command, code, err := s.Invite(r.Context(), domain.InviteMember{Origin: edge.Origin(r), Email: m.Email, Role: m.Role})
+	command, code, err := s.Invite(r.Context(), edge.CallOf(r), domain.InviteMember{Email: m.Email, Role: m.Role})
 	if err != nil {
 		return s.showMember(r, m, err)
 	}
@@ -170,7 +169,7 @@ func (s memberPages) showInvited(r *http.Request, command *domain.InviteMember, 
 }
 
 func (s memberPages) memberOfPath(r *http.Request) (domain.Member, error) {
-	return s.Store.Member(r.Context(), edge.CallOf(r).Session.Organization, action.MemberID(r))
+	return s.Store.Member(r.Context(), edge.CallOf(r).Session.Organization, edge.PathID(r, "memberId", domain.ParseID[domain.MemberID]))
 }
 
 func (s memberPages) memberPage(r *http.Request) (any, error) {
@@ -221,18 +220,18 @@ func (s memberPages) changeRole(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.changeByForm(r, &domain.ChangeMember{Origin: edge.Origin(r), Role: &role}, role)
+	return s.changeByForm(r, domain.ChangeMember{Role: &role}, role)
 }
 
 // changeStatus disables, enables or ends the member of the path.
 func (s memberPages) changeStatus(status domain.MemberStatus) edge.Handler {
 	return func(r *http.Request) (any, error) {
-		return s.changeByForm(r, &domain.ChangeMember{Origin: edge.Origin(r), Status: &status})
+		return s.changeByForm(r, domain.ChangeMember{Status: &status})
 	}
 }
 
 // changeByForm changes the member of the path, perhaps to another role.
-func (s memberPages) changeByForm(r *http.Request, command *domain.ChangeMember, roles ...domain.Role) (any, error) {
+func (s memberPages) changeByForm(r *http.Request, change domain.ChangeMember, roles ...domain.Role) (any, error) {
 	m, err := s.memberOfPath(r)
 	if err != nil {
 		return nil, err
@@ -240,8 +239,8 @@ func (s memberPages) changeByForm(r *http.Request, command *domain.ChangeMember,
 	if err := s.ownerProved(r, append(roles, m.Role)...); err != nil {
 		return nil, err
 	}
-	command.Member = m.ID
-	if err := s.Execute(r.Context(), command); err != nil {
+	change.Member = m.ID
+	if _, err := s.UpdateMember(r.Context(), edge.CallOf(r), change); err != nil {
 		return s.showMember(r, m, err)
 	}
 	return onward(r, "/members/"+m.ID.String()), nil

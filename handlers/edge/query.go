@@ -61,6 +61,12 @@ func PathID[ID any](r *http.Request, name string, parse func(string) (ID, error)
 	return id
 }
 
+// ReadPathID is PathID among the values that a reader takes.
+func ReadPathID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
+	id, _ := parse(o.String(name, strictjson.Required))
+	return id
+}
+
 // Codes of field errors, beside those of strictjson.
 const (
 	CodeUnknownValue = "UNKNOWN"
