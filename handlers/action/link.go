@@ -57,68 +57,78 @@ func ReadOAuthScopes(o *strictjson.Object) []domain.Scope {
 	return scopes
 }
 
+// LinkQuestion asks for the links of the caller's member, or of all members.
+type LinkQuestion struct {
+	all bool
+	edge.Slice
+}
+
+func ReadLinkQuestion(o *strictjson.Object) LinkQuestion {
+	return LinkQuestion{o.Bool("all", strictjson.Optional), edge.ReadPage(o)}
+}
+
 // ListLinks shows the links of the key's member, newest first; those of all members to an owner or admin.
-func (s *Links) ListLinks(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	all := q.Bool("all", strictjson.Optional)
-	page := edge.ReadPage(q)
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	c := edge.CallOf(r)
+func (s *Links) ListLinks(ctx context.Context, c *edge.Call, asked LinkQuestion) (wire.OAuthLinks, error) {
 	member := c.Access.Member
-	if all {
+	if asked.all {
 		if !c.Access.Role.ManagesLinks() {
-			return nil, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.Access.Role)
+			return wire.OAuthLinks{}, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.Access.Role)
 		}
 		member = domain.MemberID{}
 	}
-	links, total, err := s.Store.Links(r.Context(), c.Access.Organization, member, page.Limit, page.Offset)
+	links, total, err := s.Store.Links(ctx, c.Access.Organization, member, asked.Limit, asked.Offset)
 	views := wire.Each(links, func(l domain.OAuthLink) wire.OAuthLink { return viewLink(l, c.Start) })
-	return wire.OAuthLinks{Links: views, Limit: page.Limit, Offset: page.Offset, Total: total}, err
+	return wire.OAuthLinks{Links: views, Limit: asked.Limit, Offset: asked.Offset, Total: total}, err
+}
+
+// ReadLinkID reads the link that a path names.
+func ReadLinkID(o *strictjson.Object) domain.LinkID {
+	return edge.ReadPathID(o, "linkId", domain.ParseID[domain.LinkID])
 }
 
 // WithdrawConsent ends a link of the key's member; of any member for an owner or admin.
-func (s *Links) WithdrawConsent(r *http.Request) (any, error) {
-	c := edge.CallOf(r)
-	id := edge.PathID(r, "linkId", domain.ParseID[domain.LinkID])
-	command := &domain.WithdrawConsent{Origin: edge.Origin(r), Link: id, Member: c.Access.Member}
-	return s.Done(r.Context(), command, func() any { return viewLinkChange(command.Outcome, command.Replayed, c.Start) })
+func (s *Links) WithdrawConsent(ctx context.Context, c *edge.Call, id domain.LinkID) (any, error) {
+	command := &domain.WithdrawConsent{Origin: c.Origin(), Link: id, Member: c.Access.Member}
+	return s.Done(ctx, command, func() any { return viewLinkChange(command.Outcome, command.Replayed, c.Start) })
 }
 
 func viewLinkChange(link domain.OAuthLink, replayed bool, now time.Time) wire.ChangedLink {
 	return wire.ChangedLink{OAuthLink: viewLink(link, now), Replayed: replayed}
 }
 
+type redemption struct {
+	code   string
+	scopes []domain.Scope
+}
+
+func readRedemption(o *strictjson.Object) redemption {
+	formed := func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }
+	return redemption{o.Match("code", strictjson.Required, formed, "must be the code of a link (il_…)"), ReadOAuthScopes(o)}
+}
+
 // RedeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
-// first, so that the provider is asked on behalf of invited people only.
+// first, so that the provider is asked on behalf of invited people only. It stays with the request, since the token is a
+// credential: one that is missing is refused before the body is read, and each refusal counts against the address.
 func (s *Links) RedeemLink(r *http.Request) (any, error) {
 	raw, ok := edge.BearerText(r.Header)
 	if !ok {
 		return nil, s.RefuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
 	}
-	var code string
-	var scopes []domain.Scope
-	if err := edge.Decode(r, func(o *strictjson.Object) {
-		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "must be the code of a link (il_…)")
-		scopes = ReadOAuthScopes(o)
-	}); err != nil {
-		return nil, err
-	}
-	c := edge.CallOf(r)
-	link, secret, err := s.LinkOf(r.Context(), code)
-	if err != nil {
-		return nil, err
-	}
-	token, err := s.OAuth.Verify(r.Context(), raw)
-	if err != nil {
-		return nil, s.RefuseKey(r, err)
-	}
-	redeemed, err := s.Redeem(r.Context(), c, link, secret, s.OauthSubject(token.Subject), scopes)
-	if err != nil {
-		return nil, err
-	}
-	return viewLinkChange(redeemed.Outcome, redeemed.Replayed, c.Start), nil
+	return edge.Do(readRedemption, func(ctx context.Context, c *edge.Call, asked redemption) (any, error) {
+		link, secret, err := s.LinkOf(ctx, asked.code)
+		if err != nil {
+			return nil, err
+		}
+		token, err := s.OAuth.Verify(ctx, raw)
+		if err != nil {
+			return nil, s.RefuseKey(r, err)
+		}
+		redeemed, err := s.Redeem(ctx, c, link, secret, s.OauthSubject(token.Subject), asked.scopes)
+		if err != nil {
+			return nil, err
+		}
+		return viewLinkChange(redeemed.Outcome, redeemed.Replayed, c.Start), nil
+	})(r)
 }
 
 // LinkOf finds the link of a code, whatever its state; a wrong secret finds none.

@@ -145,9 +145,9 @@ func (s API) oauth() []edge.Endpoint {
 	}
 	return []edge.Endpoint{
 		edge.Get(edge.ResourceMetadataRoute, s.resourceMetadata, edge.Policy{Caller: edge.Anyone, Bucket: edge.Pages, Answer: edge.AsFile, AnyOrigin: true}),
-		edge.Get("/api/v1/oauth/links", s.ListLinks, edge.Policy{Scope: edge.AnyScope}),
+		edge.Get("/api/v1/oauth/links", edge.Do(action.ReadLinkQuestion, s.ListLinks), edge.Policy{Scope: edge.AnyScope}),
 		edge.Post("/api/v1/oauth/links", edge.Do(action.ReadOAuthScopes, s.StartLink), edge.Policy{Scope: edge.AnyScope, Body: edge.BodyOptional}),
 		edge.Post("/api/v1/oauth/links/redeem", s.RedeemLink, edge.Policy{Caller: edge.Anyone, Bucket: edge.Minute, Body: edge.BodyRequired}),
-		edge.Delete("/api/v1/oauth/links/{linkId}", s.WithdrawConsent, edge.Policy{Scope: edge.AnyScope, NoQuery: true, TakesAway: true}),
+		edge.Delete("/api/v1/oauth/links/{linkId}", edge.Do(action.ReadLinkID, s.WithdrawConsent), edge.Policy{Scope: edge.AnyScope, NoQuery: true, TakesAway: true}),
 	}
 }
