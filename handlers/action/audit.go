@@ -1,7 +1,7 @@
 package action
 
 import (
-	"net/http"
+	"context"
 	"regexp"
 	"strconv"
 	"strings"
@@ -56,15 +56,14 @@ func actorOf(e query.AuditEvent) wire.AuditActor {
 // targetPattern is the form of whatever events are about: an id, or a public id.
 var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[a-z2-7]{26})$`)
 
-// auditQuestion reads the parameters of the history. With afterSequence the events after it come, oldest first.
-func auditQuestion(q *strictjson.Object) query.AuditQuestion {
-	var question query.AuditQuestion
-	page := edge.ReadPage(q)
-	question.Limit, question.Offset = page.Limit, page.Offset
-	question.Before = edge.Integer(q, "before", 1, strictjson.MaxInteger, 0)
-	question.After = edge.Integer(q, "afterSequence", 0, strictjson.MaxInteger, 0)
-	question.Forward = q.Has("afterSequence")
-	question.Action, question.Target = ReadAuditFilter(q)
+// ReadAuditQuestion reads the parameters of the history. With afterSequence the events after it come, oldest first.
+func ReadAuditQuestion(o *strictjson.Object) query.AuditQuestion {
+	page := edge.ReadPage(o)
+	question := query.AuditQuestion{
+		Limit: page.Limit, Offset: page.Offset, Before: edge.Integer(o, "before", 1, strictjson.MaxInteger, 0),
+		After: edge.Integer(o, "afterSequence", 0, strictjson.MaxInteger, 0), Forward: o.Has("afterSequence"),
+	}
+	question.Action, question.Target = ReadAuditFilter(o)
 	return question
 }
 
@@ -76,13 +75,8 @@ func ReadAuditFilter(o *strictjson.Object) (action domain.EventType, target stri
 }
 
 // AuditEvents shows the history of the organization: newest first, or what came after a sequence.
-func (s *Audit) AuditEvents(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	question := auditQuestion(q)
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	page, err := s.Store.AuditEvents(r.Context(), edge.CallOf(r).Access, question)
+func (s *Audit) AuditEvents(ctx context.Context, c *edge.Call, question query.AuditQuestion) (any, error) {
+	page, err := s.Store.AuditEvents(ctx, c.Access, question)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +98,8 @@ func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	}
 }
 
-func (s *Audit) DetectorMetrics(r *http.Request) (any, error) {
-	metrics, err := s.Store.DetectorMetrics(r.Context(), edge.CallOf(r).Access)
+func (s *Audit) DetectorMetrics(ctx context.Context, c *edge.Call, _ struct{}) (wire.DetectorMetrics, error) {
+	metrics, err := s.Store.DetectorMetrics(ctx, c.Access)
 	return wire.DetectorMetrics{Detectors: wire.Each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {
 		return wire.DetectorMetric{
 			ID: m.ID, Version: m.Version, Runs: m.Runs, Outcomes: m.Outcomes,

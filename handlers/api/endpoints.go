@@ -102,8 +102,8 @@ func (s API) certification() []edge.Endpoint {
 		edge.Post("/api/v1/versions/{id}/certificates", s.IssueCertificate, certify),
 		edge.Get("/api/v1/certificates/{id}/download", s.Download, edge.Policy{Scope: domain.CertificatesRead, Monthly: true, NoQuery: true}),
 		edge.Post("/api/v1/certificates/{id}/revoke", s.RevokeCertificate, edge.Policy{Scope: domain.CertificatesWrite, Monthly: true, Body: edge.BodyRequired, TakesAway: true}),
-		edge.Get("/api/v1/audit-events", s.AuditEvents, edge.Policy{Scope: domain.AuditRead, Monthly: true, Replica: true}),
-		edge.Get("/api/v1/metrics/detectors", s.DetectorMetrics, edge.Policy{Scope: domain.MetricsRead, Monthly: true, Replica: true, NoQuery: true}),
+		edge.Get("/api/v1/audit-events", edge.Do(action.ReadAuditQuestion, s.AuditEvents), edge.Policy{Scope: domain.AuditRead, Monthly: true, Replica: true}),
+		edge.Get("/api/v1/metrics/detectors", edge.Do(edge.ReadNothing, s.DetectorMetrics), edge.Policy{Scope: domain.MetricsRead, Monthly: true, Replica: true, NoQuery: true}),
 		edge.Post("/api/v1/manifests/validate", s.ValidateManifest, edge.Policy{Scope: domain.ArtifactsRead, Monthly: true, Body: edge.BodyManifest, NoQuery: true}),
 	}
 }
