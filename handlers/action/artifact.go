@@ -43,15 +43,18 @@ func viewAnalysis(b domain.AnalysisCompletedBody) wire.Analysis {
 // RegisteredContent is what a request registers; its file is the spool's.
 type RegisteredContent struct {
 	domain.Content
-	file *os.File
+	file     *os.File
+	later    bool // a version of the artifact in the path, not a new one
+	artifact domain.ArtifactID
 }
 
-// readContent takes a file, a text or a manifest in. The caller closes the file.
+// readContent takes a file, a text or a manifest in. It stays with the request, whose body is streamed. The caller closes
+// the file.
 func (s *Artifacts) readContent(r *http.Request) (RegisteredContent, error) {
 	if edge.CallOf(r).Body == nil {
 		return s.ReadFileContent(r)
 	}
-	var c RegisteredContent
+	c := contentFor(r)
 	var text string
 	var manifest domain.Manifest
 	err := edge.Decode(r, func(o *strictjson.Object) {
@@ -83,6 +86,16 @@ func (s *Artifacts) readContent(r *http.Request) (RegisteredContent, error) {
 	return c, err
 }
 
+// ArtifactID is the artifact that the path of an upload or a page names.
+func ArtifactID(r *http.Request) domain.ArtifactID {
+	return edge.PathID(r, "id", domain.ParseID[domain.ArtifactID])
+}
+
+func contentFor(r *http.Request) RegisteredContent {
+	return RegisteredContent{later: edge.Variable(r, "id") != "", artifact: ArtifactID(r)}
+}
+
+// ReadFileContent takes a file in. The caller hands it on to RegisterContent.
 func (s *Artifacts) ReadFileContent(r *http.Request) (RegisteredContent, error) {
 	u, err := s.readUpload(r, true)
 	if err != nil {
@@ -96,44 +109,44 @@ func (s *Artifacts) ReadFileContent(r *http.Request) (RegisteredContent, error) 
 	return u.RegisteredContent, err
 }
 
-func ArtifactID(r *http.Request) domain.ArtifactID {
-	return edge.PathID(r, "id", domain.ParseID[domain.ArtifactID])
-}
-
 func (s *Artifacts) RegisterVersion(r *http.Request) (any, error) {
 	content, err := s.readContent(r)
 	if err != nil {
 		return nil, err
 	}
-	return s.RegisterContent(r, content, func(o domain.ArtifactVersionRegistration) any { return viewVersionRegistration(content.Content, o) })
+	return s.RegisterContent(r.Context(), edge.CallOf(r), content, func(o domain.ArtifactVersionRegistration) any {
+		return viewVersionRegistration(content.Content, o)
+	})
 }
 
-// RegisterContent registers the first version of a new artifact, or a later one of the artifact in the path, and shows it
-// with status 201. What would be refused anyway is not analysed. It closes the file.
-func (s *Artifacts) RegisterContent(r *http.Request, content RegisteredContent, show func(domain.ArtifactVersionRegistration) any) (any, error) {
+// RegisterContent registers the first version of a new artifact, or a later one of an artifact, and shows it with status
+// 201. What would be refused anyway is not analysed. It closes the file.
+func (s *Artifacts) RegisterContent(
+	ctx context.Context, c *edge.Call, content RegisteredContent, show func(domain.ArtifactVersionRegistration) any,
+) (any, error) {
 	defer content.file.Close()
-	return s.once(r, content.Content, func() (domain.Command, func() edge.Response, error) {
-		id := ArtifactID(r)
-		if id.IsZero() && edge.Variable(r, "id") != "" { // a new artifact has no id in its path
+	return s.once(ctx, c, content.Content, func() (domain.Command, func() edge.Response, error) {
+		id := content.artifact
+		if id.IsZero() && content.later {
 			return nil, nil, domain.ErrUnknownArtifact
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), edge.AnalysisPatience)
+		ctx, cancel := context.WithTimeout(ctx, edge.AnalysisPatience)
 		defer cancel()
-		days, err := s.mayRegister(ctx, r, id)
+		days, err := s.mayRegister(ctx, c.Access, id)
 		if err != nil {
 			return nil, nil, err
 		}
-		report, err := s.analyse(ctx, edge.CallOf(r).Access.Organization, content)
+		report, err := s.analyse(ctx, c.Access.Organization, content)
 		if err != nil {
 			return nil, nil, err
 		}
 		command := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
-			Origin: edge.Origin(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
+			Origin: c.Origin(), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
 		}, s.Now())
 		if days > 0 {
 			keeping, cancel := context.WithTimeout(ctx, edge.KeepPatience)
 			defer cancel()
-			err = s.Keep(keeping, edge.CallOf(r).Access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes)
+			err = s.Keep(keeping, c.Access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes)
 		}
 		return command, func() edge.Response {
 			return edge.Response{Status: http.StatusCreated, Data: show(command.Outcome)}
@@ -143,8 +156,7 @@ func (s *Artifacts) RegisterContent(r *http.Request, content RegisteredContent, 
 
 // mayRegister refuses early what Decide would refuse: an unknown artifact, a month without any registration left. It
 // answers for how many days bytes are kept.
-func (s *Artifacts) mayRegister(ctx context.Context, r *http.Request, id domain.ArtifactID) (days int32, err error) {
-	access := edge.CallOf(r).Access
+func (s *Artifacts) mayRegister(ctx context.Context, access domain.Access, id domain.ArtifactID) (days int32, err error) {
 	if !id.IsZero() {
 		if err := s.Store.KnowsArtifact(ctx, access, id); err != nil {
 			return 0, err
@@ -210,21 +222,29 @@ func (s *Artifacts) ListArtifacts(ctx context.Context, c *edge.Call, page edge.S
 	return wire.Artifacts{Artifacts: views, Limit: page.Limit, Offset: page.Offset, Total: total}, err
 }
 
-// Artifact answers an artifact with its newest statements. A later page has the versions alone that its statements are about.
-func (s *Artifacts) Artifact(r *http.Request) (any, error) {
-	q, from := edge.NewQuery(r), query.NewestStatements()
-	later := edge.Cursor(q, func(text string) bool {
+// ArtifactQuestion asks for an artifact, with its newest statements or with those before others.
+type ArtifactQuestion struct {
+	artifact domain.ArtifactID
+	before   query.StatementsBefore
+	later    bool
+}
+
+func ReadArtifactQuestion(o *strictjson.Object) (asked ArtifactQuestion) {
+	asked.artifact, asked.before = edge.ReadPathID(o, "id", domain.ParseID[domain.ArtifactID]), query.NewestStatements()
+	asked.later = edge.Cursor(o, func(text string) bool {
 		review, approval, _ := strings.Cut(text, " ")
 		var wrong [2]error
-		from.Review, wrong[0] = domain.ParseID[domain.ReviewID](review)
-		from.Approval, wrong[1] = domain.ParseID[domain.ApprovalID](approval)
+		asked.before.Review, wrong[0] = domain.ParseID[domain.ReviewID](review)
+		asked.before.Approval, wrong[1] = domain.ParseID[domain.ApprovalID](approval)
 		return wrong == [2]error{}
 	}) != ""
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	artifact, versions, next, err := s.Store.Artifact(r.Context(), edge.CallOf(r).Access, ArtifactID(r), from)
-	if later {
+	return asked
+}
+
+// Artifact answers an artifact with its statements. A later page has the versions alone that its statements are about.
+func (s *Artifacts) Artifact(ctx context.Context, c *edge.Call, asked ArtifactQuestion) (wire.ArtifactHistory, error) {
+	artifact, versions, next, err := s.Store.Artifact(ctx, c.Access, asked.artifact, asked.before)
+	if asked.later {
 		versions = slices.DeleteFunc(versions, func(v query.ArtifactVersion) bool { return len(v.Reviews) == 0 && v.Approval == nil })
 	}
 	return wire.ArtifactHistory{
@@ -242,12 +262,18 @@ func (s *Artifacts) viewCertifiedVersion(v query.ArtifactVersion) wire.Certified
 	}
 }
 
-func (s *Artifacts) Analysis(r *http.Request) (any, error) {
-	found, err := s.Store.Analysis(r.Context(), edge.CallOf(r).Access, edge.PathID(r, "id", domain.ParseID[domain.AnalysisID]))
+// ReadAnalysisID reads the analysis that a path names.
+func ReadAnalysisID(o *strictjson.Object) domain.AnalysisID {
+	return edge.ReadPathID(o, "id", domain.ParseID[domain.AnalysisID])
+}
+
+func (s *Artifacts) Analysis(ctx context.Context, c *edge.Call, id domain.AnalysisID) (*wire.Analysis, error) {
+	found, err := s.Store.Analysis(ctx, c.Access, id)
 	return wire.ViewOrNull(found, viewAnalysis), err
 }
 
-// ValidateManifest judges a manifest and stores nothing.
+// ValidateManifest judges a manifest and stores nothing. It stays with the request: the manifest is its whole body, with
+// warnings that no other body has.
 func (s *Artifacts) ValidateManifest(r *http.Request) (any, error) {
 	c := edge.CallOf(r)
 	m, warnings, err := domain.ReadManifest(&c.Meter, c.Body)
@@ -285,7 +311,11 @@ func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
 }
 
 func (s *Artifacts) DeclareReview(r *http.Request) (any, error) {
-	return s.ReviewUpload(r, func(command *domain.DeclareReview) any {
+	command, err := s.ReadReview(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.Review(r.Context(), edge.CallOf(r), command, func() any {
 		declared := command.Answer
 		return wire.DeclaredReview{
 			Review: viewReview(query.Review{
@@ -297,9 +327,9 @@ func (s *Artifacts) DeclareReview(r *http.Request) (any, error) {
 	})
 }
 
-// ReviewUpload takes the exact file and a member's word about it, and shows the review with status 201. The bytes are
-// hashed as they arrive and not stored; a manifest is compared by what it says.
-func (s *Artifacts) ReviewUpload(r *http.Request, show func(*domain.DeclareReview) any) (any, error) {
+// ReadReview takes the exact file and a member's word about it in. It stays with the request, whose body is streamed: the
+// bytes are hashed as they arrive and not stored; a manifest is compared by what it says.
+func (s *Artifacts) ReadReview(r *http.Request) (*domain.DeclareReview, error) {
 	u, err := s.readUpload(r, false)
 	if err != nil {
 		return nil, err
@@ -323,38 +353,41 @@ func (s *Artifacts) ReviewUpload(r *http.Request, show func(*domain.DeclareRevie
 	case err == nil:
 		command.Manifest = new(m.SHA256())
 	}
+	return command, nil
+}
+
+// Review declares a review and shows it with status 201.
+func (s *Artifacts) Review(
+	ctx context.Context, c *edge.Call, command *domain.DeclareReview, show func() any,
+) (any, error) {
 	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
-	return s.once(r, content, func() (domain.Command, func() edge.Response, error) {
-		return command, func() edge.Response {
-			return edge.Response{Status: http.StatusCreated, Data: show(command)}
-		}, nil
+	return s.once(ctx, c, content, func() (domain.Command, func() edge.Response, error) {
+		return command, func() edge.Response { return edge.Response{Status: http.StatusCreated, Data: show()} }, nil
 	})
 }
 
-func VersionID(r *http.Request) domain.ArtifactVersionID {
-	return edge.PathID(r, "id", domain.ParseID[domain.ArtifactVersionID])
+func readVersionID(o *strictjson.Object) domain.ArtifactVersionID {
+	return edge.ReadPathID(o, "id", domain.ParseID[domain.ArtifactVersionID])
+}
+
+func ReadApproval(o *strictjson.Object) domain.ApproveArtifactVersion {
+	approve := domain.ApproveArtifactVersion{
+		Version: readVersionID(o), Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
+	}
+	domain.ReadConsent(o, "acceptResponsibility")
+	return approve
 }
 
 // Approve approves a version whose latest review accepts it.
-func (s *Artifacts) Approve(r *http.Request) (any, error) {
-	return edge.Taken(r, ReadApproval, s.ApproveVersion)
-}
-
-func ReadApproval(o *strictjson.Object) (statement string) {
-	statement = domain.ReadStatement(o, "statement", domain.MaxStatement)
-	domain.ReadConsent(o, "acceptResponsibility")
-	return statement
-}
-
-func (s *Artifacts) ApproveVersion(r *http.Request, statement string) (any, error) {
-	return s.once(r, statement, func() (domain.Command, func() edge.Response, error) {
-		command := &domain.ApproveArtifactVersion{Origin: edge.Origin(r), Version: VersionID(r), Member: edge.CallOf(r).Access.Member, Statement: statement}
-		return command, func() edge.Response {
-			approved := command.Answer
+func (s *Artifacts) Approve(ctx context.Context, c *edge.Call, approve domain.ApproveArtifactVersion) (any, error) {
+	return s.once(ctx, c, approve.Statement, func() (domain.Command, func() edge.Response, error) {
+		approve.Origin, approve.Member = c.Origin(), c.Access.Member
+		return &approve, func() edge.Response {
+			approved := approve.Answer
 			return edge.Response{Status: http.StatusCreated, Data: wire.ApprovedVersion{
 				Approval: viewApproval(query.Approval{
-					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, By: command.Actor, Member: approved.Body.MemberID,
-					Statement: &command.Statement, ApprovedAt: approved.At,
+					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, By: approve.Actor, Member: approved.Body.MemberID,
+					Statement: &approve.Statement, ApprovedAt: approved.At,
 				}),
 				Version: viewState(approved.Version),
 			}}

@@ -25,25 +25,29 @@ func (s *Service) viewCertificate(c query.Certificate) wire.Certificate {
 	}
 }
 
-func (s *Certificates) IssueCertificate(r *http.Request) (any, error) {
-	return edge.Taken(r, ReadPublication, s.CertifyVersion)
+// Publication asks for the certificate of a version, with the words that it makes public.
+type Publication struct {
+	version             domain.ArtifactVersionID
+	title, organization bool
 }
 
-// ReadPublication reads the fields that a certificate makes public.
-func ReadPublication(o *strictjson.Object) (fields []string) {
+func ReadPublication(o *strictjson.Object) Publication {
 	domain.ReadConsent(o, "publicationAuthorized")
-	return edge.ReadNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName}, strictjson.CodeFormat, "must be title or organizationName")
+	fields := edge.ReadNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName},
+		strictjson.CodeFormat, "must be title or organizationName")
+	return Publication{
+		version: readVersionID(o), title: slices.Contains(fields, domain.PublicTitle),
+		organization: slices.Contains(fields, domain.PublicOrganizationName),
+	}
 }
 
-func (s *Certificates) CertifyVersion(r *http.Request, fields []string) (any, error) {
-	title, organization := slices.Contains(fields, domain.PublicTitle), slices.Contains(fields, domain.PublicOrganizationName)
-	return s.once(r, []bool{title, organization}, func() (domain.Command, func() edge.Response, error) {
-		id, access := VersionID(r), edge.CallOf(r).Access
-		version, err := s.Store.ArtifactVersion(r.Context(), access, id)
+func (s *Certificates) IssueCertificate(ctx context.Context, c *edge.Call, asked Publication) (any, error) {
+	return s.once(ctx, c, []bool{asked.title, asked.organization}, func() (domain.Command, func() edge.Response, error) {
+		version, err := s.Store.ArtifactVersion(ctx, c.Access, asked.version)
 		if err != nil {
 			return nil, nil, err
 		}
-		published, err := s.published(r, version, title, organization)
+		published, err := s.published(ctx, c, version, asked)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -53,10 +57,10 @@ func (s *Certificates) CertifyVersion(r *http.Request, fields []string) (any, er
 		}
 		sum, ok := domain.ParseSHA256(version.SHA256)
 		if !ok {
-			return nil, nil, fmt.Errorf("version %s has no SHA-256", id)
+			return nil, nil, fmt.Errorf("version %s has no SHA-256", asked.version)
 		}
 		registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
-		command := registrar.Certify(edge.Origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
+		command := registrar.Certify(c.Origin(), c.Access.Member, asked.version, sum, version.SizeBytes, published, s.Now())
 		return command, func() edge.Response {
 			issued := command.Outcome
 			return edge.Response{Status: http.StatusCreated, Data: wire.IssuedCertificate{
@@ -71,15 +75,16 @@ func (s *Certificates) CertifyVersion(r *http.Request, fields []string) (any, er
 }
 
 // published finds the words that are to stand in a certificate. What was erased cannot be published.
-func (s *Certificates) published(r *http.Request, version query.ArtifactVersion, title, organization bool) (domain.Published, error) {
-	var p domain.Published
-	if title {
+func (s *Certificates) published(
+	ctx context.Context, c *edge.Call, version query.ArtifactVersion, asked Publication,
+) (p domain.Published, err error) {
+	if asked.title {
 		if p.Title = version.Title; p.Title == nil {
 			return p, domain.ErrErasedTitle
 		}
 	}
-	if organization {
-		o, err := s.Store.Organization(r.Context(), edge.CallOf(r).Access.Organization)
+	if asked.organization {
+		o, err := s.Store.Organization(ctx, c.Access.Organization)
 		if err != nil {
 			return p, err
 		}
@@ -90,36 +95,34 @@ func (s *Certificates) published(r *http.Request, version query.ArtifactVersion,
 	return p, nil
 }
 
-func CertificateID(r *http.Request) domain.PublicID { return edge.PublicID(edge.Variable(r, "id")) }
+// ReadCertificateID reads the certificate that a path names.
+func ReadCertificateID(o *strictjson.Object) domain.PublicID {
+	return edge.PublicID(o.String("id", strictjson.Required))
+}
+
+func ReadRevocation(o *strictjson.Object) domain.RevokeCertificate {
+	return domain.RevokeCertificate{PublicID: ReadCertificateID(o), Reason: domain.ReadStatement(o, "reason", domain.MaxReason)}
+}
 
 // RevokeCertificate revokes a certificate. The reason is seen in the audit history only.
-func (s *Certificates) RevokeCertificate(r *http.Request) (any, error) {
-	return edge.Taken(r, ReadRevocation, s.EndCertificate)
-}
-
-func ReadRevocation(o *strictjson.Object) string {
-	return domain.ReadStatement(o, "reason", domain.MaxReason)
-}
-
-func (s *Certificates) EndCertificate(r *http.Request, reason string) (any, error) {
-	return s.once(r, reason, func() (domain.Command, func() edge.Response, error) {
-		id := CertificateID(r)
-		known, err := s.Store.Certificate(r.Context(), edge.CallOf(r).Access, id)
+func (s *Certificates) RevokeCertificate(ctx context.Context, c *edge.Call, revoke domain.RevokeCertificate) (any, error) {
+	return s.once(ctx, c, revoke.Reason, func() (domain.Command, func() edge.Response, error) {
+		known, err := s.Store.Certificate(ctx, c.Access, revoke.PublicID)
 		if err != nil {
 			return nil, nil, err
 		}
-		command := &domain.RevokeCertificate{Origin: edge.Origin(r), PublicID: id, Reason: reason}
-		return command, func() edge.Response {
+		revoke.Origin = c.Origin()
+		return &revoke, func() edge.Response {
 			now := known.Certificate
-			now.RevokedAt, now.ReplacedBy = command.Outcome.RevokedAt, command.Outcome.ReplacedBy
-			return edge.Response{Data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Replayed}}
+			now.RevokedAt, now.ReplacedBy = revoke.Outcome.RevokedAt, revoke.Outcome.ReplacedBy
+			return edge.Response{Data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: revoke.Replayed}}
 		}, nil
 	})
 }
 
 // Download answers the signed certificate, raw.
-func (s *Certificates) Download(r *http.Request) (any, error) {
-	stored, err := s.Store.Certificate(r.Context(), edge.CallOf(r).Access, CertificateID(r))
+func (s *Certificates) Download(ctx context.Context, c *edge.Call, id domain.PublicID) (any, error) {
+	stored, err := s.Store.Certificate(ctx, c.Access, id)
 	if err != nil {
 		return nil, err
 	}
@@ -185,14 +188,24 @@ func (s *Certificates) Certify(stored query.SignedCertificate, sum *[32]byte) (w
 	return v, payload
 }
 
-// Verification asks to compare a hash with any organization's certificate.
+// Verification asks to compare a hash, if there is one, with any organization's certificate.
 type Verification struct {
 	publicID domain.PublicID
 	sum      *[32]byte
 }
 
 func ReadVerification(o *strictjson.Object) Verification {
-	return Verification{edge.PublicID(o.String("publicId", strictjson.Required)), edge.ReadSHA256(o, strictjson.Required)}
+	return Verification{edge.ReadPublicID(o), edge.ReadSHA256(o, strictjson.Required)}
+}
+
+// ReadPublicVerification reads a Verification from an address.
+func ReadPublicVerification(o *strictjson.Object) Verification {
+	return Verification{ReadCertificateID(o), edge.OptionalHash(o)}
+}
+
+// ReadHashless reads a Verification without a hash.
+func ReadHashless(o *strictjson.Object) Verification {
+	return Verification{publicID: edge.ReadPublicID(o)}
 }
 
 func (s *Certificates) VerifyHash(ctx context.Context, _ *edge.Call, v Verification) (any, error) {
@@ -204,23 +217,13 @@ func (s *Certificates) VerifyHash(ctx context.Context, _ *edge.Call, v Verificat
 	return view, nil
 }
 
-// VerifyPublicly answers anyone who has the public id, with or without a hash to compare.
-func (s *Certificates) VerifyPublicly(r *http.Request) (any, error) {
-	hash, err := edge.Queried(r, edge.OptionalHash)
-	if err != nil {
-		return nil, err
-	}
-	return s.VerifyPublished(r.Context(), CertificateID(r), hash)
-}
-
-// VerifyPublished judges the certificate with a public id and shows what was authorized for publication. sum is as for
-// certify.
-func (s *Certificates) VerifyPublished(ctx context.Context, id domain.PublicID, sum *[32]byte) (wire.PublicVerification, error) {
-	stored, err := s.Store.AnyCertificate(ctx, id)
+// VerifyPublished answers anyone who has the public id of a certificate, and shows what was authorized for publication.
+func (s *Certificates) VerifyPublished(ctx context.Context, _ *edge.Call, v Verification) (wire.PublicVerification, error) {
+	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {
 		return wire.PublicVerification{}, err
 	}
-	view, payload := s.Certify(stored, sum)
+	view, payload := s.Certify(stored, v.sum)
 	answer := wire.PublicVerification{Verification: view, LimitsURL: s.BaseURL + "/limits"}
 	if view.SignatureValid {
 		answer.Certificate = &wire.PublishedCertificate{

@@ -29,6 +29,7 @@ type upload struct {
 // file.
 func (s *Artifacts) readUpload(r *http.Request, keep bool) (u upload, err error) {
 	body := r.Body.(*edge.UploadBody) // of admitUpload
+	u.RegisteredContent = contentFor(r)
 	defer func() {
 		if err == nil { // what follows the closing boundary; without that end the body is not there
 			if _, err = io.Copy(io.Discard, body); err != nil {

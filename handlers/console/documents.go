@@ -41,7 +41,7 @@ func (s documentPages) endpoints(both func(method edge.Method, path string, hand
 	both(edge.Post, "/documents/versions/{id}/certify", s.certifyByHand, page(domain.CertificatesWrite, edge.BodyForm))
 	both(edge.Get, "/documents/certificates/{id}/revoke", s.proven(s.stepPage(revokeStep)), page(domain.CertificatesWrite, edge.BodyNone))
 	both(edge.Post, "/documents/certificates/{id}/revoke", s.revokeCertificateByHand, page(domain.CertificatesWrite, edge.BodyLongForm))
-	both(edge.Get, "/documents/certificates/{id}/download", s.Download, page(domain.CertificatesRead, edge.BodyNone))
+	both(edge.Get, "/documents/certificates/{id}/download", edge.Do(action.ReadCertificateID, s.Download), page(domain.CertificatesRead, edge.BodyNone))
 }
 
 // What a member may do with a version, each on a page of its own.
@@ -158,12 +158,18 @@ func (s documentPages) uploadByHand(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.RegisterContent(r, content, func(o domain.ArtifactVersionRegistration) any { return toVersion(r, o.Version.ID) })
+	return s.RegisterContent(r.Context(), edge.CallOf(r), content, func(o domain.ArtifactVersionRegistration) any {
+		return toVersion(r, o.Version.ID)
+	})
 }
 
 // reviewByHand declares a review with the very file.
 func (s documentPages) reviewByHand(r *http.Request) (any, error) {
-	return s.ReviewUpload(r, func(command *domain.DeclareReview) any { return toVersion(r, command.Version) })
+	command, err := s.ReadReview(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.Review(r.Context(), edge.CallOf(r), command, func() any { return toVersion(r, command.Version) })
 }
 
 // documentPage shows a document with its newest version.
@@ -171,9 +177,13 @@ func (s documentPages) documentPage(r *http.Request) (any, error) {
 	return s.showDocument(r, action.ArtifactID(r), domain.ArtifactVersionID{})
 }
 
+func versionID(r *http.Request) domain.ArtifactVersionID {
+	return edge.PathID(r, "id", domain.ParseID[domain.ArtifactVersionID])
+}
+
 // versionPage shows a document with one of its versions.
 func (s documentPages) versionPage(r *http.Request) (any, error) {
-	version, err := s.Store.ArtifactVersion(r.Context(), edge.CallOf(r).Access, action.VersionID(r))
+	version, err := s.Store.ArtifactVersion(r.Context(), edge.CallOf(r).Access, versionID(r))
 	if err != nil {
 		return nil, err
 	}
@@ -268,17 +278,18 @@ func (s documentPages) showStep(r *http.Request, step string, typed web.StepForm
 // steppedOn is the version that a step is about, with its document: that of the path, or of the path's certificate.
 func (s documentPages) steppedOn(r *http.Request, step string) (domain.ArtifactID, domain.ArtifactVersionID, error) {
 	if step == revokeStep {
-		certificate, err := s.Store.Certificate(r.Context(), edge.CallOf(r).Access, action.CertificateID(r))
+		certificate, err := s.Store.Certificate(r.Context(), edge.CallOf(r).Access, edge.PublicID(edge.Variable(r, "id")))
 		return certificate.ArtifactID, certificate.VersionID, err
 	}
-	version, err := s.Store.ArtifactVersion(r.Context(), edge.CallOf(r).Access, action.VersionID(r))
+	version, err := s.Store.ArtifactVersion(r.Context(), edge.CallOf(r).Access, versionID(r))
 	return version.ArtifactID, version.ID, err
 }
 
 // stepByHand does what the API does with the same members, after a recent proof if the step makes or ends a certificate,
 // and leads to the page of the version.
 func stepByHand[Input any](
-	s documentPages, r *http.Request, step string, typed web.StepForm, members url.Values, read func(*strictjson.Object) Input, do func(*http.Request, Input) (any, error),
+	s documentPages, r *http.Request, step string, typed web.StepForm, members url.Values,
+	read func(*strictjson.Object) Input, do edge.Action[Input, any],
 ) (any, error) {
 	_, version, err := s.steppedOn(r, step)
 	if err != nil {
@@ -288,7 +299,7 @@ func stepByHand[Input any](
 		err = s.recentlyProved(r)
 	}
 	if err == nil {
-		_, err = edge.FilledIn(r, strictjson.Fields(members), read, do)
+		_, err = edge.Submit(r, strictjson.Fields(members), read, do)
 	}
 	if err != nil {
 		return s.showStep(r, step, typed, err)
@@ -301,7 +312,7 @@ func (s documentPages) approveByHand(r *http.Request) (any, error) {
 	values := edge.Form(r)
 	typed := web.StepForm{Statement: textOf(values, "statement"), Consent: values.Has("consent")}
 	members := url.Values{"statement": values["statement"], "acceptResponsibility": {strconv.FormatBool(typed.Consent)}}
-	return stepByHand(s, r, approveStep, typed, members, action.ReadApproval, s.ApproveVersion)
+	return stepByHand(s, r, approveStep, typed, members, action.ReadApproval, s.Approve)
 }
 
 // certifyByHand issues the certificate of a version, with the words that were ticked.
@@ -315,10 +326,11 @@ func (s documentPages) certifyByHand(r *http.Request) (any, error) {
 		fields = append(fields, domain.PublicOrganizationName)
 	}
 	members := url.Values{"publicationAuthorized": {strconv.FormatBool(typed.Consent)}, "publicFields": fields}
-	return stepByHand(s, r, certifyStep, typed, members, action.ReadPublication, s.CertifyVersion)
+	return stepByHand(s, r, certifyStep, typed, members, action.ReadPublication, s.IssueCertificate)
 }
 
 // revokeCertificateByHand revokes a certificate for good.
 func (s documentPages) revokeCertificateByHand(r *http.Request) (any, error) {
-	return stepByHand(s, r, revokeStep, web.StepForm{Statement: textOf(edge.Form(r), "reason")}, edge.Form(r), action.ReadRevocation, s.EndCertificate)
+	typed := web.StepForm{Statement: textOf(edge.Form(r), "reason")}
+	return stepByHand(s, r, revokeStep, typed, edge.Form(r), action.ReadRevocation, s.RevokeCertificate)
 }

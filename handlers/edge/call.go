@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"integrityledger/domain"
@@ -25,8 +26,11 @@ func Form(r *http.Request) url.Values { return CallOf(r).form }
 // Call is what is known about the request under way.
 type Call struct {
 	RequestID  string
-	client     string    // that the request names: a product, or empty
-	Template   string    // of the route
+	client     string // that the request names: a product, or empty
+	Template   string // of the route
+	Method     string
+	Path       string
+	repeated   []string  // the values of idempotencyHeader
 	Start      time.Time // the moment at which everything about the request is decided
 	Access     domain.Access
 	presumed   bool         // access is remembered of an earlier request, and nobody has judged it yet
@@ -52,6 +56,22 @@ type Call struct {
 	Meter      strictjson.Meter
 	// failedItems counts failures that the answer holds beside its own status: items of a batch, calls of MCP tools.
 	failedItems map[domain.Code]int
+}
+
+// idempotencyHeader is that of draft-ietf-httpapi-idempotency-key-header.
+const idempotencyHeader = "Idempotency-Key"
+
+// IdempotencyKey is the one of the request; empty without one.
+func (c *Call) IdempotencyKey() (string, error) {
+	if len(c.repeated) == 0 {
+		return "", nil
+	}
+	key := c.repeated[0]
+	unseen := func(c rune) bool { return c <= ' ' || c >= 0x7f }
+	if len(c.repeated) != 1 || len(key) < 1 || len(key) > 255 || strings.ContainsFunc(key, unseen) {
+		return "", InvalidField("", strictjson.CodeFormat, idempotencyHeader+" must be one value of 1 to 255 visible ASCII characters")
+	}
+	return key, nil
 }
 
 type callKey struct{}

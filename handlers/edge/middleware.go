@@ -33,7 +33,8 @@ const (
 func (s *Edge) serve(rt Route) http.Handler {
 	timeout, own, public := rt.timeout(), s.securityHeaders(rt.Policy.AnyOrigin), s.securityHeaders(true)
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &Call{RequestID: requestID(r), client: clientVersion(r), Template: rt.Template, Start: s.Now(), challenged: s.challenged(rt.Policy), unwanted: r.Body}
+		c := &Call{RequestID: requestID(r), client: clientVersion(r), Template: rt.Template, Start: s.Now(), challenged: s.challenged(rt.Policy), unwanted: r.Body,
+			Method: r.Method, Path: r.URL.Path, repeated: r.Header.Values(idempotencyHeader)}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), timeout)
 		defer cancel()
 		ctx, span := s.startSpan(ctx, rt, r)

@@ -301,9 +301,7 @@ func (s Face) ordinaryMCP() *toolset {
 			call: edge.Called(action.ReadVerification, s.VerifyHash)},
 		{name: "verificar_certificado", scope: domain.VerifyRead, effect: Reads, limits: true,
 			input: json.RawMessage(certificateOnly), output: object(contract, "PublicVerification"),
-			call: edge.Called(edge.ReadPublicID, func(ctx context.Context, _ *edge.Call, id domain.PublicID) (any, error) {
-				return s.VerifyPublished(ctx, id, nil)
-			})},
+			call: edge.Called(action.ReadHashless, s.VerifyPublished)},
 		{name: "listar_documentos", scope: domain.ArtifactsRead, effect: Reads,
 			input: object(contract, "", "pageLimit", "offset"), output: object(contract, "Artifacts"),
 			call: edge.Called(edge.ReadPage, s.ListArtifacts)},
