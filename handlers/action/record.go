@@ -175,41 +175,59 @@ func (s *Records) Revoke(ctx context.Context, c *edge.Call, command domain.Revok
 	})
 }
 
-// FindRecords lists the records of a hash, or those of a company.
-func (s *Records) FindRecords(r *http.Request) (any, error) {
-	if r.URL.Query().Has("sha256") {
-		return s.search(r)
+// RecordsQuestion asks for the records of a hash, or else for those of a company.
+type RecordsQuestion struct {
+	hash    *[32]byte
+	page    edge.Paging[domain.RecordID] // of a hash
+	company query.RecordQuestion
+	list    string // of a company: what cursors of the same list begin with
+}
+
+func ReadRecords(o *strictjson.Object) RecordsQuestion {
+	if o.Has("sha256") {
+		return RecordsQuestion{hash: edge.ReadSHA256(o, strictjson.Required), page: edge.ReadPaging(o, domain.ParseID[domain.RecordID])}
 	}
-	return s.listRecords(r)
-}
-
-// listRecords lists the records of a company, newest first, page by page of a bounded search.
-func (s *Records) listRecords(r *http.Request) (any, error) {
-	records, next, err := s.RecordsOfCompany(r, edge.NewQuery(r))
-	return wire.Records{Records: wire.Each(records, s.viewRecord), Next: edge.BoundedPage(next)}, err
-}
-
-// RecordsOfCompany is a page of them, and the cursor of the next one.
-func (s *Records) RecordsOfCompany(r *http.Request, q *strictjson.Object) (records []domain.Record, next *string, err error) {
-	asked := query.RecordQuestion{Limit: edge.ReadLimit(q), From: edge.Instant(q, "receivedFrom"), To: edge.Instant(q, "receivedTo")}
-	asked.Company, asked.Source, asked.Document = domain.ReadReference(q, "companyReference"), edge.OptionalReference(q, "source"), edge.OptionalReference(q, "documentReference")
-	asked.Status = edge.Known(q, "status", domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked)
-	if asked.Document != "" && !q.Has("source") {
-		q.Problem("source", strictjson.CodeRequired, "the parameter is required with documentReference: a reference names a document of one source")
+	asked := query.RecordQuestion{Limit: edge.ReadLimit(o), From: edge.Instant(o, "receivedFrom"), To: edge.Instant(o, "receivedTo")}
+	asked.Company = domain.ReadReference(o, "companyReference")
+	asked.Source, asked.Document = edge.OptionalReference(o, "source"), edge.OptionalReference(o, "documentReference")
+	asked.Status = edge.Known(o, "status", domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked)
+	if asked.Document != "" && !o.Has("source") {
+		o.Problem("source", strictjson.CodeRequired, "the parameter is required with documentReference: a reference names a document of one source")
 	}
 	if asked.From != nil && asked.To != nil && !asked.From.Before(*asked.To) {
-		q.Problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
+		o.Problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
 	}
 	same := edge.List("records", asked.Company, asked.Source, asked.Document, string(asked.Status), instantText(asked.From), instantText(asked.To))
-	edge.ListCursor(q, same, func(place string) (ok bool) {
+	edge.ListCursor(o, same, func(place string) (ok bool) {
 		asked.Before, ok = ParsePlace(place)
 		return ok
 	})
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, nil, err
+	return RecordsQuestion{company: asked, list: same}
+}
+
+// FindRecords lists the records of a hash, or those of a company, newest first.
+func (s *Records) FindRecords(ctx context.Context, c *edge.Call, asked RecordsQuestion) (any, error) {
+	if asked.hash != nil {
+		records, more, err := s.Store.Search(ctx, c.Access, *asked.hash, asked.page.After, asked.page.Limit)
+		next := edge.NextPage(asked.page, records, more, func(record domain.Record) string { return record.ID.String() })
+		return wire.Records{Records: wire.Each(records, s.viewRecord), Next: next}, err
 	}
-	page, err := s.Store.Records(r.Context(), edge.CallOf(r).Access, asked)
-	return page.Entries, wire.ViewOrNull(page.Next, func(place int64) string { return edge.FormatListCursor(same, strconv.FormatInt(place, 10)) }), err
+	found, err := s.RecordsOfCompany(ctx, c, asked)
+	return wire.Records{Records: wire.Each(found.Records, s.viewRecord), Next: edge.BoundedPage(found.Next)}, err
+}
+
+// FoundRecords is a page of a bounded search, and the cursor of the next one.
+type FoundRecords struct {
+	Records []domain.Record
+	Next    *string
+}
+
+func (s *Records) RecordsOfCompany(ctx context.Context, c *edge.Call, asked RecordsQuestion) (FoundRecords, error) {
+	page, err := s.Store.Records(ctx, c.Access, asked.company)
+	next := wire.ViewOrNull(page.Next, func(place int64) string {
+		return edge.FormatListCursor(asked.list, strconv.FormatInt(place, 10))
+	})
+	return FoundRecords{page.Entries, next}, err
 }
 
 // instantText is a bound of time in one spelling.
@@ -224,18 +242,6 @@ func instantText(at *time.Time) string {
 func ParsePlace(text string) (int64, bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == text
-}
-
-// search lists the records of a hash, newest first, of companies granted to the key.
-func (s *Records) search(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	sum, asked := edge.ReadSHA256(q, strictjson.Required), edge.ReadPaging(q, domain.ParseID[domain.RecordID])
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	records, more, err := s.Store.Search(r.Context(), edge.CallOf(r).Access, *sum, asked.After, asked.Limit)
-	next := edge.NextPage(asked, records, more, func(record domain.Record) string { return record.ID.String() })
-	return wire.Records{Records: wire.Each(records, s.viewRecord), Next: next}, err
 }
 
 // Reserve gives a version its public id: 201 for a new one, 200 again.
@@ -270,25 +276,32 @@ func (s *Records) Release(ctx context.Context, c *edge.Call, id domain.PublicID)
 	})
 }
 
-// ListReservations lists versions of a company that were reserved and are not registered, the first to expire first.
-func (s *Records) ListReservations(r *http.Request) (any, error) {
-	q := edge.NewQuery(r)
-	asked := query.ReservationQuestion{Company: domain.ReadReference(q, "companyReference"), Limit: edge.ReadLimit(q), Now: edge.CallOf(r).Start}
-	asked.Status = edge.Known(q, "status", domain.ReservationPending, domain.ReservationExpired, domain.ReservationReleased)
+// ReservationsQuestion asks for reserved versions of a company.
+type ReservationsQuestion struct {
+	query.ReservationQuestion
+	list string
+}
+
+func ReadReservations(o *strictjson.Object) ReservationsQuestion {
+	asked := query.ReservationQuestion{Company: domain.ReadReference(o, "companyReference"), Limit: edge.ReadLimit(o)}
+	asked.Status = edge.Known(o, "status", domain.ReservationPending, domain.ReservationExpired, domain.ReservationReleased)
 	same := edge.List("reservations", asked.Company, string(asked.Status))
-	edge.ListCursor(q, same, func(place string) bool {
+	edge.ListCursor(o, same, func(place string) bool {
 		micros, id, _ := strings.Cut(place, " ")
 		at, timed := ParsePlace(micros)
 		public, ok := domain.ParsePublicID(id)
 		asked.After = &query.ReservationPlace{ExpiresAt: time.UnixMicro(at), PublicID: public}
 		return timed && ok
 	})
-	if err := edge.Invalid(q.Problems()); err != nil {
-		return nil, err
-	}
-	page, err := s.Store.Reservations(r.Context(), edge.CallOf(r).Access, asked)
+	return ReservationsQuestion{asked, same}
+}
+
+// ListReservations lists versions of a company that were reserved and are not registered, the first to expire first.
+func (s *Records) ListReservations(ctx context.Context, c *edge.Call, asked ReservationsQuestion) (any, error) {
+	asked.Now = c.Start
+	page, err := s.Store.Reservations(ctx, c.Access, asked.ReservationQuestion)
 	next := wire.ViewOrNull(page.Next, func(place query.ReservationPlace) string {
-		return edge.FormatListCursor(same, strconv.FormatInt(place.ExpiresAt.UnixMicro(), 10)+" "+place.PublicID.String())
+		return edge.FormatListCursor(asked.list, strconv.FormatInt(place.ExpiresAt.UnixMicro(), 10)+" "+place.PublicID.String())
 	})
 	return wire.Reservations{Reservations: wire.Each(page.Entries, s.viewReserved), Next: edge.BoundedPage(next)}, err
 }

@@ -38,10 +38,10 @@ func (s API) integrity() []edge.Endpoint {
 	change := edge.Policy{Scope: domain.IntegrityAdmin, Body: edge.BodyRequired, TakesAway: true}
 	return []edge.Endpoint{
 		edge.Post(integrity+"/records", edge.Do(domain.ReadDeclaration, action.Single(s.Service, s.Register)), write),
-		edge.Get(integrity+"/records", s.FindRecords, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
+		edge.Get(integrity+"/records", edge.Do(action.ReadRecords, s.FindRecords), edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
 		edge.Post(integrity+"/records/batch", s.RegisterBatch, edge.Policy{Scope: domain.IntegrityWrite, Body: edge.BodyBatch}),
 		edge.Post(integrity+"/reservations", edge.Do(domain.ReadVersionReference, action.Single(s.Service, s.Reserve)), write),
-		edge.Get(integrity+"/reservations", s.ListReservations, edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
+		edge.Get(integrity+"/reservations", edge.Do(action.ReadReservations, s.ListReservations), edge.Policy{Scope: domain.IntegrityRead, Replica: true}),
 		edge.Delete(integrity+"/reservations/{publicId}", edge.Do(edge.ReadPublicID, action.Single(s.Service, s.Release)), edge.Policy{Scope: domain.IntegrityWrite, NoQuery: true, Judged: true, TakesAway: true}),
 		edge.Get(integrity+"/records/{publicId}", edge.Do(edge.ReadPublicID, s.Record), edge.Policy{Scope: domain.IntegrityRead, Replica: true, NoQuery: true}),
 		edge.Get(integrity+"/records/{publicId}/evidence", edge.Do(action.ReadExport, s.Evidence), edge.Policy{Scope: domain.IntegrityRead}),

@@ -143,7 +143,7 @@ func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (a
 	if after := q.Get("after"); after != "" {
 		asked.Set("after", after)
 	}
-	records, next, err := s.RecordsOfCompany(r, strictjson.Query(asked))
+	found, err := edge.Submit(r, strictjson.Query(asked), action.ReadRecords, s.RecordsOfCompany)
 	if refused := edge.Refusal(err); refused != nil && refused.Code == domain.CompanyNotAuthorized {
 		err = edge.InvalidField("/companyReference", edge.CodeUnknownValue, refused.Message)
 	}
@@ -152,11 +152,11 @@ func (s recordPages) recordsOfCompanyPage(r *http.Request, shown web.Records) (a
 	if err != nil {
 		return nil, err
 	}
-	shown.Problem, shown.Records = problem, wire.Each(records, viewRow)
-	if next != nil {
-		shown.Older = s.consoleQuery(r, older(shown.Filter, *next))
+	shown.Problem, shown.Records = problem, wire.Each(found.Records, viewRow)
+	if found.Next != nil {
+		shown.Older = s.consoleQuery(r, older(shown.Filter, *found.Next))
 	}
-	shown.Empty = !filtered && next == nil && len(records) == 0
+	shown.Empty = !filtered && found.Next == nil && len(found.Records) == 0
 	resp, err := consolePageOf(s.site.Records(shown))
 	return afterForm(resp, status, edge.Refusal(refused)), err
 }
