@@ -230,7 +230,7 @@ type ArtifactQuestion struct {
 }
 
 func ReadArtifactQuestion(o *strictjson.Object) (asked ArtifactQuestion) {
-	asked.artifact, asked.before = edge.ReadPathID(o, "id", domain.ParseID[domain.ArtifactID]), query.NewestStatements()
+	asked.artifact, asked.before = edge.ReadID(o, "id", domain.ParseID[domain.ArtifactID]), query.NewestStatements()
 	asked.later = edge.Cursor(o, func(text string) bool {
 		review, approval, _ := strings.Cut(text, " ")
 		var wrong [2]error
@@ -264,7 +264,7 @@ func (s *Artifacts) viewCertifiedVersion(v query.ArtifactVersion) wire.Certified
 
 // ReadAnalysisID reads the analysis that a path names.
 func ReadAnalysisID(o *strictjson.Object) domain.AnalysisID {
-	return edge.ReadPathID(o, "id", domain.ParseID[domain.AnalysisID])
+	return edge.ReadID(o, "id", domain.ParseID[domain.AnalysisID])
 }
 
 func (s *Artifacts) Analysis(ctx context.Context, c *edge.Call, id domain.AnalysisID) (*wire.Analysis, error) {
@@ -367,7 +367,7 @@ func (s *Artifacts) Review(
 }
 
 func readVersionID(o *strictjson.Object) domain.ArtifactVersionID {
-	return edge.ReadPathID(o, "id", domain.ParseID[domain.ArtifactVersionID])
+	return edge.ReadID(o, "id", domain.ParseID[domain.ArtifactVersionID])
 }
 
 func ReadApproval(o *strictjson.Object) domain.ApproveArtifactVersion {

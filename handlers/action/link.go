@@ -83,7 +83,7 @@ func (s *Links) ListLinks(ctx context.Context, c *edge.Call, asked LinkQuestion)
 
 // ReadLinkID reads the link that a path names.
 func ReadLinkID(o *strictjson.Object) domain.LinkID {
-	return edge.ReadPathID(o, "linkId", domain.ParseID[domain.LinkID])
+	return edge.ReadID(o, "linkId", domain.ParseID[domain.LinkID])
 }
 
 // WithdrawConsent ends a link of the key's member; of any member for an owner or admin.

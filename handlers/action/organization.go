@@ -68,7 +68,7 @@ func ViewAPIKey(k query.GrantedKey) wire.APIKey {
 
 // ReadKeyID reads the key that a path names.
 func ReadKeyID(o *strictjson.Object) domain.KeyID {
-	return edge.ReadPathID(o, "keyId", domain.ParseID[domain.KeyID])
+	return edge.ReadID(o, "keyId", domain.ParseID[domain.KeyID])
 }
 
 // ReadKeysPage reads which keys of a list are asked for.
@@ -316,7 +316,7 @@ func (s *Administration) InvitationsAreMailed() bool { return s.MailsInvitations
 
 // ReadMemberID reads the member that a path names.
 func ReadMemberID(o *strictjson.Object) domain.MemberID {
-	return edge.ReadPathID(o, "memberId", domain.ParseID[domain.MemberID])
+	return edge.ReadID(o, "memberId", domain.ParseID[domain.MemberID])
 }
 
 func ReadMemberChange(o *strictjson.Object) domain.ChangeMember {

@@ -355,36 +355,10 @@ func membersOf(r *http.Request) (*strictjson.Object, error) {
 	return o, nil
 }
 
-// BodyOf reads the body into one value; an absent optional body is the zero value.
-func BodyOf[Input any](r *http.Request, read func(*strictjson.Object) Input) (input Input, err error) {
-	err = Decode(r, func(o *strictjson.Object) { input = read(o) })
-	return input, err
-}
-
-// Taken does what the body asks for.
-func Taken[Input, Result any](r *http.Request, read func(*strictjson.Object) Input, do func(*http.Request, Input) (Result, error)) (result Result, err error) {
-	input, err := BodyOf(r, read)
-	if err == nil {
-		result, err = do(r, input)
-	}
-	return result, err
-}
-
-// FilledIn does what the fields of a form ask for, read by the reader of the API.
-func FilledIn[Input, Result any](
-	r *http.Request, fields *strictjson.Object, read func(*strictjson.Object) Input, do func(*http.Request, Input) (Result, error),
-) (result Result, err error) {
-	input, err := Judged(fields, read)
-	if err == nil {
-		result, err = do(r, input)
-	}
-	return result, err
-}
-
 // ReadNothing reads a body that has no members.
 func ReadNothing(*strictjson.Object) struct{} { return struct{}{} }
 
-// ReadID reads a member that holds an id which parse knows.
+// ReadID reads an id that parse knows. A malformed id of a path is the zero id, which is answered as an unknown one.
 func ReadID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
 	id, err := parse(o.String(name, strictjson.Required))
 	if err != nil && o.OK(name) {

@@ -61,12 +61,6 @@ func PathID[ID any](r *http.Request, name string, parse func(string) (ID, error)
 	return id
 }
 
-// ReadPathID is PathID among the values that a reader takes.
-func ReadPathID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
-	id, _ := parse(o.String(name, strictjson.Required))
-	return id
-}
-
 // Codes of field errors, beside those of strictjson.
 const (
 	CodeUnknownValue = "UNKNOWN"
@@ -81,11 +75,6 @@ func NewQuery(r *http.Request) *strictjson.Object {
 		q.Problem("", strictjson.CodeFormat, "the query is not well formed")
 	}
 	return q
-}
-
-// Queried is what a query asks for, or a refusal with everything that is wrong with it.
-func Queried[Input any](r *http.Request, read func(*strictjson.Object) Input) (Input, error) {
-	return Judged(NewQuery(r), read)
 }
 
 // Judged reads a value, and refuses with everything that is wrong with it.
