@@ -20,7 +20,9 @@ func viewCompany(c domain.Company) wire.Company {
 func ReadCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
 
 // CreateCompany answers 201, or 200 where the reference exists.
-func (s *Companies) CreateCompany(ctx context.Context, c *edge.Call, reference string) (created edge.Response, err error) {
+func (s *Companies) CreateCompany(
+	ctx context.Context, c *edge.Call, reference string,
+) (created edge.Response, err error) {
 	command := &domain.CreateCompany{Origin: c.Origin(), Reference: reference}
 	if err = s.Execute(ctx, command); err == nil {
 		created.Status = edge.CreatedStatus(command.Replayed)
@@ -31,7 +33,8 @@ func (s *Companies) CreateCompany(ctx context.Context, c *edge.Call, reference s
 
 func ReadCompanyStatus(o *strictjson.Object) domain.SetCompanyStatus {
 	return domain.SetCompanyStatus{
-		Company: readCompanyID(o), Status: domain.CompanyStatus(o.Match("status", strictjson.Required, isCompanyStatus, companyStatusRule)),
+		Company: readCompanyID(o),
+		Status:  domain.CompanyStatus(o.Match("status", strictjson.Required, isCompanyStatus, companyStatusRule)),
 	}
 }
 
@@ -117,7 +120,9 @@ func viewKeyAccess(g query.Grant[domain.KeyID]) wire.KeyAccess {
 }
 
 // ListWebhookAccess shows which destinations hear of a company, and which no longer do.
-func (s *Companies) ListWebhookAccess(ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.WebhookID]) (any, error) {
+func (s *Companies) ListWebhookAccess(
+	ctx context.Context, c *edge.Call, asked GrantsQuestion[domain.WebhookID],
+) (any, error) {
 	list, more, err := s.Store.WebhooksOfCompany(ctx, c.Access.Organization, asked.company, asked.After, asked.Limit)
 	next := edge.NextPage(asked.Paging, list, more, func(g query.Grant[domain.WebhookID]) string { return g.To.String() })
 	return wire.WebhooksAccess{Webhooks: wire.Each(list, viewWebhookAccess), Next: next}, err
@@ -129,7 +134,8 @@ func viewWebhookAccess(g query.Grant[domain.WebhookID]) wire.WebhookAccess {
 
 func ReadAccess(o *strictjson.Object) domain.SetAccess {
 	return domain.SetAccess{
-		Company: readCompanyID(o), Key: edge.ReadID(o, "keyId", domain.ParseID[domain.KeyID]), Enabled: o.Bool("enabled", strictjson.Required),
+		Company: readCompanyID(o), Key: edge.ReadID(o, "keyId", domain.ParseID[domain.KeyID]),
+		Enabled: o.Bool("enabled", strictjson.Required),
 	}
 }
 
@@ -143,7 +149,9 @@ func (s *Companies) SetAccess(ctx context.Context, c *edge.Call, command domain.
 }
 
 func ReadWebhookAccess(o *strictjson.Object) domain.SetWebhookAccess {
-	return domain.SetWebhookAccess{Company: readCompanyID(o), Webhook: ReadWebhookID(o), Enabled: o.Bool("enabled", strictjson.Required)}
+	return domain.SetWebhookAccess{
+		Company: readCompanyID(o), Webhook: ReadWebhookID(o), Enabled: o.Bool("enabled", strictjson.Required),
+	}
 }
 
 func (s *Companies) SetWebhookAccess(ctx context.Context, c *edge.Call, command domain.SetWebhookAccess) (any, error) {

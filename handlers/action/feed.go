@@ -38,7 +38,8 @@ type FeedQuestion struct {
 func ReadFeed(o *strictjson.Object) FeedQuestion {
 	return FeedQuestion{
 		company: domain.ReadReference(o, "companyReference"), after: edge.Integer(o, "after", 0, strictjson.MaxInteger, 0),
-		epoch: edge.Integer(o, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch), limit: int(edge.Integer(o, "limit", 1, maxFeedLimit, feedLimit)),
+		epoch: edge.Integer(o, "epoch", 0, strictjson.MaxInteger, query.AnyEpoch),
+		limit: int(edge.Integer(o, "limit", 1, maxFeedLimit, feedLimit)),
 	}
 }
 
@@ -60,7 +61,9 @@ func (s *Feed) Changes(ctx context.Context, c *edge.Call, asked FeedQuestion) (a
 }
 
 // changesAfter reads a page of the feed without waiting, and the epoch that it is of.
-func (s *Feed) changesAfter(ctx context.Context, access domain.Access, asked FeedQuestion) (wire.Feed[wire.FeedEvent], int64, error) {
+func (s *Feed) changesAfter(
+	ctx context.Context, access domain.Access, asked FeedQuestion,
+) (wire.Feed[wire.FeedEvent], int64, error) {
 	page, err := s.Store.Changes(ctx, access, asked.company, asked.epoch, asked.after, asked.limit)
 	return viewFeed(asked, page.Events, page.More), page.Epoch, err
 }

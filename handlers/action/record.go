@@ -185,14 +185,19 @@ type RecordsQuestion struct {
 
 func ReadRecords(o *strictjson.Object) RecordsQuestion {
 	if o.Has("sha256") {
-		return RecordsQuestion{hash: edge.ReadSHA256(o, strictjson.Required), page: edge.ReadPaging(o, domain.ParseID[domain.RecordID])}
+		return RecordsQuestion{
+			hash: edge.ReadSHA256(o, strictjson.Required), page: edge.ReadPaging(o, domain.ParseID[domain.RecordID]),
+		}
 	}
-	asked := query.RecordQuestion{Limit: edge.ReadLimit(o), From: edge.Instant(o, "receivedFrom"), To: edge.Instant(o, "receivedTo")}
+	asked := query.RecordQuestion{
+		Limit: edge.ReadLimit(o), From: edge.Instant(o, "receivedFrom"), To: edge.Instant(o, "receivedTo"),
+	}
 	asked.Company = domain.ReadReference(o, "companyReference")
 	asked.Source, asked.Document = edge.OptionalReference(o, "source"), edge.OptionalReference(o, "documentReference")
 	asked.Status = edge.Known(o, "status", domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked)
 	if asked.Document != "" && !o.Has("source") {
-		o.Problem("source", strictjson.CodeRequired, "the parameter is required with documentReference: a reference names a document of one source")
+		o.Problem("source", strictjson.CodeRequired,
+			"the parameter is required with documentReference: a reference names a document of one source")
 	}
 	if asked.From != nil && asked.To != nil && !asked.From.Before(*asked.To) {
 		o.Problem("receivedTo", strictjson.CodeRange, "must be later than receivedFrom")
@@ -284,7 +289,8 @@ type ReservationsQuestion struct {
 
 func ReadReservations(o *strictjson.Object) ReservationsQuestion {
 	asked := query.ReservationQuestion{Company: domain.ReadReference(o, "companyReference"), Limit: edge.ReadLimit(o)}
-	asked.Status = edge.Known(o, "status", domain.ReservationPending, domain.ReservationExpired, domain.ReservationReleased)
+	asked.Status = edge.Known(o, "status",
+		domain.ReservationPending, domain.ReservationExpired, domain.ReservationReleased)
 	same := edge.List("reservations", asked.Company, string(asked.Status))
 	edge.ListCursor(o, same, func(place string) bool {
 		micros, id, _ := strings.Cut(place, " ")
@@ -301,7 +307,8 @@ func (s *Records) ListReservations(ctx context.Context, c *edge.Call, asked Rese
 	asked.Now = c.Start
 	page, err := s.Store.Reservations(ctx, c.Access, asked.ReservationQuestion)
 	next := wire.ViewOrNull(page.Next, func(place query.ReservationPlace) string {
-		return edge.FormatListCursor(asked.list, strconv.FormatInt(place.ExpiresAt.UnixMicro(), 10)+" "+place.PublicID.String())
+		at := strconv.FormatInt(place.ExpiresAt.UnixMicro(), 10)
+		return edge.FormatListCursor(asked.list, at+" "+place.PublicID.String())
 	})
 	return wire.Reservations{Reservations: wire.Each(page.Entries, s.viewReserved), Next: edge.BoundedPage(next)}, err
 }

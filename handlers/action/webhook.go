@@ -221,13 +221,15 @@ func ReadDeliveries(o *strictjson.Object) DeliveriesQuestion {
 	known := func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 }
 	return DeliveriesQuestion{
 		edge.ReadPaging(o, domain.ParseID[domain.DeliveryID]), ReadWebhookID(o),
-		projections.DeliveryStatus(o.Match("status", strictjson.Optional, known, "must be pending, delivered, exhausted, suppressed or cancelled")),
+		projections.DeliveryStatus(o.Match("status", strictjson.Optional, known,
+			"must be pending, delivered, exhausted, suppressed or cancelled")),
 	}
 }
 
 // ListDeliveries shows the deliveries of a destination, newest first.
 func (s *Webhooks) ListDeliveries(ctx context.Context, c *edge.Call, asked DeliveriesQuestion) (any, error) {
-	list, more, err := s.Store.Deliveries(ctx, c.Access.Organization, asked.webhook, asked.status, asked.After, asked.Limit)
+	organization := c.Access.Organization
+	list, more, err := s.Store.Deliveries(ctx, organization, asked.webhook, asked.status, asked.After, asked.Limit)
 	next := edge.NextPage(asked.Paging, list, more, func(d query.Delivery) string { return d.ID.String() })
 	return wire.Deliveries{Deliveries: wire.Each(list, viewDelivery), Next: next}, err
 }
@@ -235,7 +237,8 @@ func (s *Webhooks) ListDeliveries(ctx context.Context, c *edge.Call, asked Deliv
 // TestWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
 func (s *Webhooks) TestWebhook(ctx context.Context, c *edge.Call, id domain.WebhookID) (any, error) {
 	now := s.Now()
-	d, err := s.Store.TestDelivery(ctx, c.Access.Organization, id, domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now), now)
+	delivery, event := domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now)
+	d, err := s.Store.TestDelivery(ctx, c.Access.Organization, id, delivery, event, now)
 	return s.accepted(c, viewDelivery(d), err)
 }
 
